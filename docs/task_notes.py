@@ -24,7 +24,7 @@ RELEASE = f"the archive `lra_release.gz` ({LRA}; 8 GB), packed or unpacked, at a
 
 PAPERS = (
     "a folder with `train.txt`, `val.txt` and `test.txt` (one JSON object a line; or `.jsonl`, "
-    "each optionally with `.gz`), or one above its subfolder `{}`"
+    "each optionally with `.gz`), or one above its subfolder `{0}`, or `{0}.zip`"
 )
 PAPER_ISSUES = (
     "Published scores differ in the stemming of ROUGE, in the number of beams and in the length of "
@@ -151,7 +151,7 @@ NOTES = {
         ),
     ),
     "triviaqa": Notes(
-        files="the unpacked folder of `triviaqa-rc.tar.gz`, with the subfolders `qa` and "
+        files="`triviaqa-rc.tar.gz`, or its unpacked folder, with the subfolders `qa` and "
         "`evidence`, or a folder above it",
         known_issues=(
             "Answers are found by distant supervision: some mentions do not answer the question.",
@@ -175,7 +175,7 @@ NOTES = {
         ),
     ),
     "wikihop": Notes(
-        files="the unpacked folder of `qangaroo_v1.1.zip`, or its subfolder `wikihop`",
+        files="`qangaroo_v1.1.zip`, or its unpacked folder or its subfolder `wikihop`",
         known_issues=(
             "The answers of the test set are not public. Papers select the checkpoint on the "
             "development set and report its score.",
@@ -186,7 +186,7 @@ NOTES = {
     "coreference": Notes(
         files="a folder with `train.english.v4_gold_conll`, `dev.english.v4_gold_conll` and "
         "`test.english.v4_gold_conll`, or the folders `train`, `development` and `test` of the "
-        "shared task, made from OntoNotes 5 by its scripts",
+        "shared task (`conll-2012`, or `v4/data` in it), made from OntoNotes 5 by its scripts",
         known_issues=(
             "Public code predicts mentions of any word pieces; here they are whole words.",
             "The published recipe trains the head with a higher learning rate than the "

@@ -1,4 +1,4 @@
-"""`longspan data import beir`, and the commands that use its tasks, on the command line."""
+"""`longspan data import beir` and `dpr`, and the commands that use their tasks."""
 
 import json
 
@@ -6,6 +6,7 @@ import pytest
 
 import tiny
 from beir_files import JUDGMENTS, QUERIES, topics, write_beir, write_lines
+from dpr_files import QUESTIONS, question, write_dpr
 from longspan.validation import validate_records
 from test_cli_errors import check_rejected
 
@@ -15,10 +16,10 @@ FLAGS = tiny.short_flags({**tiny.SHORT_RUN, "task.vocabulary": 128, "task.mined"
 pytestmark = pytest.mark.usefixtures("no_imports")
 
 
-def run_import(cli, tmp_path, *words):
+def run_import(cli, tmp_path, *words, layout="beir"):
     name, *rest = words
     end = ("--name", name, "--cache", tmp_path / "cache")
-    return cli("data", "import", "beir", *rest, *end)
+    return cli("data", "import", layout, *rest, *end)
 
 
 def test_import_makes_a_task_that_is_trained_and_shown(cli, tmp_path, monkeypatch):
@@ -111,6 +112,35 @@ def test_bad_rows_are_named_with_file_and_line(cli, tmp_path):
     check_rejected(
         run_import(cli, tmp_path, "owls", folder), "train.tsv, line 2 has the score 'yes'"
     )
+
+
+def test_passages_of_dpr_become_a_task_that_is_trained(cli, tmp_path):
+    rows = {**QUESTIONS, "dev": [question("who hunts", ["Owls", "Gone"])]}
+    folder = write_dpr(tmp_path / "set", questions=rows)
+    code, out, err = run_import(cli, tmp_path, "wiki", folder, "--test", "0.3", layout="dpr")
+    assert code == 0, err
+    assert "train: 3" in out
+    assert "1 relevant document of queries is not in psgs_w100.tsv: no ranking" in err
+    assert "note: test is 0.3 of the queries of nq-train.json, as no file judges it" in err
+    where = ("--cache", tmp_path / "cache", "--runs", tmp_path / "runs", "--device", "cpu")
+    code, out, err = cli("train", "local", "wiki", *FLAGS, "--set", "task.negatives=0", *where)
+    assert code == 0, err
+    assert "ndcg@10" in (out + err).lower()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["wiki", "set", "--label", "x"], "--label applies to `data import texts`, not to dpr"),
+        (["wiki", "set", "--test", "x"], "queries of a file are judged in a file such as nq-test"),
+        (["wiki", "set", "--validation", "0.1"], "nq-dev.json judges the validation split; omit"),
+        (["dpr", "set"], "'dpr' is the name of this command"),
+    ],
+)
+def test_bad_requests_of_dpr_are_refused(cli, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    write_dpr(tmp_path / "set")
+    check_rejected(run_import(cli, tmp_path, *words, layout="dpr"), message)
 
 
 def test_other_imports_take_one_path(cli, tmp_path):

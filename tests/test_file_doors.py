@@ -33,6 +33,7 @@ from longspan.tasks.lra import text as imdb
 from longspan.tasks.questions import hotpotqa, json_files
 from longspan.tasks.questions.report import Report
 from longspan.tasks.ranking import beir_files as beir
+from longspan.tasks.ranking.dpr_files import DprFiles
 from longspan.tasks.summaries import papers
 from longspan.training.checkpoint_folder import read_config, read_weights
 
@@ -61,6 +62,10 @@ def read_splits(path):
     hyperpartisan.read_published_splits(
         hyperpartisan.HyperpartisanFiles(articles=path, truth=path, splits=path)
     )
+
+
+def read_passages(path):
+    list(DprFiles(passages=path, judgments={}).read_documents())
 
 
 def with_config(read):
@@ -96,6 +101,7 @@ DOORS = {
         for suffix in (".txt", ".jsonl", ".parquet", ".txt.gz", ".jsonl.gz", ".txt.zst")
     },
     "BEIR texts": ("corpus.jsonl", lambda x: list(beir.read_texts(x)), None),
+    "DPR passages": ("psgs_w100.tsv", read_passages, None),
     "BEIR judgments": ("test.tsv", lambda x: list(beir.read_judgments(x)), None),
     "published JSON": ("train.json", json_files.load_json, LARGE),
     "selection": ("selected.json", hotpotqa.read_selection, LARGE),

@@ -14,7 +14,7 @@ from longspan.arena.record import attended_pairs
 from longspan.config import StartConfig
 from longspan.errors import OptionError
 from longspan.models import LongspanConfig, LongspanForMaskedLM
-from longspan.tasks import build
+from longspan.tasks import TASKS, build
 from longspan.training.stage_weights import load_checkpoint
 from wikihop_files import write_wikihop
 
@@ -84,6 +84,29 @@ def test_windows_grow_and_shrink_as_in_the_paper():
 def test_longer_training_has_three_times_the_epochs():
     steps = {name: experiment(name).config.training.steps for name in ("longformer", "epochs-15")}
     assert steps["epochs-15"] == 3 * steps["longformer"]
+
+
+# Table 10 of Longformer prints the accuracy of a row, and its difference from the first one.
+DIFFERENCES = {
+    "roberta": -1.4, "epochs-15": 1.2, "length-512-full": -2.1, "length-2048": -0.7,
+    "no-mlm": -0.6, "no-projections": -1.6, "no-global": -8.3, "positions-only": -0.3,
+}  # fmt: skip
+
+
+def test_published_scores_are_those_of_the_rows_of_the_table():
+    published = {x.mechanism: 100 * x.value for x in TASKS["wikihop"].info.published}
+    first = published.pop("longformer")
+    assert first == pytest.approx(73.8)
+    found = {name: round(x - first, 1) for name, x in published.items()}
+    assert found == DIFFERENCES
+    of_table = {x.name for x in PROTOCOL.named_rows if "table 10" in x.source}
+    assert of_table == DIFFERENCES.keys()
+    assert all(x.kind == "reference row" for x in PROTOCOL.named_rows)
+
+
+@pytest.mark.parametrize("name", ["no-mlm", "positions-only"])
+def test_rows_of_other_checkpoints_have_the_recipe_of_the_first(name):
+    assert experiment(name).config == experiment("longformer").config
 
 
 @pytest.fixture(scope="module")

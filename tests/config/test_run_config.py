@@ -78,7 +78,9 @@ VALUES = {
     "training.max_grad_norm": st.none() | FRACTIONS,
     "training.adam_betas": st.lists(FRACTIONS, min_size=2, max_size=2),
     "training.gradient_checkpointing": st.booleans(),
-    "training.schedule": st.sampled_from(["linear", "cosine", "rsqrt", "constant", "one_cycle"]),
+    "training.schedule": st.sampled_from(
+        ["linear", "cosine", "cubic", "rsqrt", "constant", "one_cycle"]
+    ),
 }
 
 

@@ -20,7 +20,7 @@ from longspan.data.imports.texts import TextsDescription, TextsRequest, import_t
 from longspan.data.own_splits import NAMES
 from longspan.errors import DataError, OptionError, RunError
 from longspan.files import read_json, write_json
-from longspan.tasks.ranking.imports import BeirDescription, import_beir, load_collection
+from longspan.tasks.ranking.imports import BeirDescription, import_collection, load_collection
 from own_files import write_csv
 
 
@@ -34,9 +34,9 @@ def import_documents(cache, path, name="mine", shares=None, **options):
     return import_corpus(cache, name, request, ignore, **options)
 
 
-def import_collection(cache, path, name="mine", shares=None, **options):
+def import_judged(cache, path, name="mine", shares=None, **options):
     held_out = {NAMES.index(split): share for split, share in (shares or {}).items()}
-    return import_beir(cache, name, path, held_out, ignore, **options)
+    return import_collection(cache, name, path, held_out, ignore, **options)
 
 
 def write_texts(place, count):
@@ -75,7 +75,7 @@ KINDS = {
     ),
     "collection": Kind(
         BeirDescription,
-        import_collection,
+        import_judged,
         write_collection,
         "queries",
         0.1,

@@ -9,7 +9,7 @@ import pytest
 from beir_files import write_beir
 from longspan.data import cache as cached
 from longspan.tasks import build
-from longspan.tasks.ranking.imports import import_beir
+from longspan.tasks.ranking.imports import import_collection
 
 COPY = {"length": 64, "train": 4, "validation": 4, "test": 4}
 
@@ -27,7 +27,7 @@ def test_documents_of_a_killed_import_are_removed(tmp_path, command):
     documents = {f"d{n}": ("", f"text {n}") for n in range(1500)}
     folder, cache = write_beir(tmp_path / "mine", documents), tmp_path / "cache"
     process = multiprocessing.get_context("fork").Process(
-        target=import_beir, args=(cache, "mine", folder, {}, die)
+        target=import_collection, args=(cache, "mine", folder, {}, die)
     )
     process.start()
     process.join(60)

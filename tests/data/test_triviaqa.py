@@ -161,7 +161,7 @@ def test_a_file_name_may_not_lead_outside(copy):
 
 def test_a_missing_copy_names_the_remedy(tmp_path):
     with pytest.raises(
-        DataError, match=r"TriviaQA \(web\) is not here .*download https.*unpack it"
+        DataError, match=r"TriviaQA \(web\) is not here .*download https.*--data FILE"
     ):
         triviaqa.find(tmp_path, "web")
 

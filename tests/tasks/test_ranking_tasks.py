@@ -23,7 +23,7 @@ from longspan.results import load_results
 from longspan.tasks import TASKS, build
 from longspan.tasks.data_cards import write_card
 from longspan.tasks.ranking.bm25 import Bm25
-from longspan.tasks.ranking.imports import import_beir
+from longspan.tasks.ranking.imports import import_collection
 from longspan.training import inference
 from longspan.training.arguments import model_inputs
 from longspan.training.evaluate import evaluate
@@ -43,7 +43,7 @@ def cache(tmp_path_factory):
     owls["test"] = [("q4", "d1", 1)]
     for name, parts in (("topics", beir_files.topics()), ("owls", (None, None, owls))):
         files = beir_files.write_beir(folder / name, *parts)
-        import_beir(folder / "cache", name, files, {}, ignore)
+        import_collection(folder / "cache", name, files, {}, ignore)
     yield folder / "cache"
     register_imports(folder / "none")
 
@@ -165,7 +165,7 @@ def test_query_is_no_negative_of_itself_whatever_its_grade(tmp_path):
     rows = dict(beir_files.JUDGMENTS)
     rows["train"] = [*rows["train"], ("q5", "q5", 0), ("q6", "q6", 0)]
     folder = beir_files.write_beir(tmp_path / "set", documents, judgments=rows)
-    import_beir(tmp_path, "itself", folder, {}, ignore)
+    import_collection(tmp_path, "itself", folder, {}, ignore)
     task = opened(tmp_path, "itself", negatives=6, mined=6)
     batch = next(task.batches("train", batch_size=4))
     own = torch.tensor(task.dataset.splits["train"].labels.tolist())[batch.rows]

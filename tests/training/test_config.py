@@ -34,8 +34,8 @@ REJECTED = {
         "fast": "learning_rate should be a valid number, got 'fast'",
     },
     "schedule": {
-        "lin": "schedule should be 'linear', 'cosine', 'rsqrt', 'constant' or 'one_cycle', "
-        "got 'lin'"
+        "lin": "schedule should be 'linear', 'cosine', 'cubic', 'rsqrt', 'constant' or "
+        "'one_cycle', got 'lin'",
     },
     "precision": {"bf15": "precision should be 'no', 'bf16' or 'fp16', got 'bf15'"},
     "selection": {"test": "selection should be 'best validation' or 'last', got 'test'"},

@@ -20,7 +20,7 @@ from longspan.training import Callback, Stage, fit, fit_stages
 from longspan.validation.training import _scheduled_stages
 
 STEPS, TOTAL, WARMUP, PEAK = (7, 6, 8), 21, 5, 3e-3
-SCHEDULES = ("linear", "cosine", "rsqrt", "constant", "one_cycle")
+SCHEDULES = ("linear", "cosine", "cubic", "rsqrt", "constant", "one_cycle")
 
 
 class OneBatch(toy_streams.ToyStream):

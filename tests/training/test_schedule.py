@@ -5,13 +5,13 @@ import math
 
 import pytest
 import torch
-from transformers import get_linear_schedule_with_warmup
+from transformers import get_polynomial_decay_schedule_with_warmup
 
 from longspan.config import TrainingConfig
 from longspan.training.schedule import compute_learning_rate
 
 EXACT = {"rel": 1e-9, "abs": 1e-15}
-SCHEDULES = ("linear", "cosine", "rsqrt", "constant", "one_cycle")
+SCHEDULES = ("linear", "cosine", "cubic", "rsqrt", "constant", "one_cycle")
 
 
 def make_config(schedule, steps=100, warmup=10, learning_rate=1e-3):
@@ -96,18 +96,22 @@ def test_short_runs_have_positive_rate_at_every_step(schedule, steps, warmup):
     assert all(0 < rate <= 1e-3 for rate in rates)
 
 
+@pytest.mark.parametrize("schedule", ["linear", "cubic"])
 @pytest.mark.parametrize(("steps", "warmup"), [(100, 10), (7, 2), (10, 0)])
-def test_linear_equals_that_of_transformers(steps, warmup):
+def test_polynomials_equal_those_of_transformers(schedule, steps, warmup):
     """Our steps count from 1, so that the first one has a learning rate; theirs from 0."""
     parameter = torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.AdamW([parameter], lr=1e-4)
-    truth = get_linear_schedule_with_warmup(optimizer, warmup, steps)
+    power = {"linear": 1, "cubic": 3}[schedule]
+    truth = get_polynomial_decay_schedule_with_warmup(
+        optimizer, warmup, steps, lr_end=0.0, power=power
+    )
     rates = []
     for _ in range(steps):
         rates.append(truth.get_last_lr()[0])
         optimizer.step()
         truth.step()
-    ours = rates_of(make_config("linear", steps, warmup, 1e-4))
+    ours = rates_of(make_config(schedule, steps, warmup, 1e-4))
     assert ours[:warmup] == pytest.approx([*rates[1:warmup], 1e-4][:warmup], **EXACT)
     assert ours[warmup:] == pytest.approx(rates[warmup:], **EXACT)
 

@@ -103,7 +103,7 @@ def build(
 @app.command(name="import")
 def import_(
     task: Annotated[
-        str, typer.Argument(help="Task; or texts, summaries, corpus or beir: own files.")
+        str, typer.Argument(help="Task; or texts, summaries, corpus, beir or dpr: own files.")
     ],
     path: Annotated[
         list[str],
@@ -127,7 +127,8 @@ def import_(
     model writes the summary of a text. `import corpus PATH... --name NAME` makes a task of masked
     language modeling, or with --objective next of left-to-right language modeling, from text files
     and tables. `import beir FOLDER` makes a retrieval task of corpus.jsonl, queries.jsonl and
-    qrels/*.tsv.
+    qrels/*.tsv, `import dpr FOLDER` of psgs_w100.tsv and nq-train.json, whose documents are the
+    articles of the passages.
     """
     paths = folders.run_paths()
     name = import_own(task, path, files, paths.cache)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from longspan.data.sources.table import Source
     from longspan.data.sources.text import FileFormat
 
-Kind = Literal["texts", "summaries", "corpus", "beir"]
+Kind = Literal["texts", "summaries", "corpus", "beir", "dpr"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-_option = functools.partial(option, panel="Own files (import texts, summaries, corpus, beir)")
+_option = functools.partial(option, panel="Own files (import texts, summaries, corpus, beir, dpr)")
 _corpus = functools.partial(option, panel="Corpora (import corpus)")
 _held_out = "Share of the texts to hold out, or a file, folder or hf:NAME."
 _shares = "0.1, of corpora 0.05; of a source with splits, that of the split"
@@ -223,6 +223,7 @@ _APPLY: dict[Kind, set[str]] = {
     }
     - {"label", "target", "pair", "summary", "drop_empty"},
     "beir": _SHARED,
+    "dpr": _SHARED,
 }
 
 
@@ -251,8 +252,8 @@ def import_own(kind: str, paths: Sequence[str], options: TextOptions, cache: Pat
     if kind == "corpus":
         assert isinstance(options, ImportOptions)
         _import_corpus(name, paths, options, cache)
-    elif kind == "beir":
-        _import_beir(name, paths[0], options, cache)
+    elif kind in ("beir", "dpr"):
+        _import_collection(name, paths[0], kind, options, cache)
     else:
         _import_texts(name, read_source(paths[0]), options, cache, kind == "summaries")
     register_imports(cache)
@@ -287,7 +288,8 @@ def _check_free(name: str, kind: Kind) -> None:
         imported_names,
     )
 
-    bases = {"corpus": (ImportedCorpus,), "beir": (BeirTask,)}.get(kind, (OwnTexts, OwnSummaries))
+    collections = {"beir": (BeirTask,), "dpr": (BeirTask,)}
+    bases = {"corpus": (ImportedCorpus,), **collections}.get(kind, (OwnTexts, OwnSummaries))
     kinds = {
         "a mechanism": MECHANISMS,
         "a protocol": {*protocol_names(), OWN},
@@ -431,25 +433,34 @@ def _print_unreadable(count: int, reasons: list[str]) -> None:
         print_note("note:", f"{count:,} unreadable left out: {'; '.join(reasons)}{more}")
 
 
-def _import_beir(name: str, folder: str, options: TextOptions, cache: Path) -> None:
+def _import_collection(
+    name: str, folder: str, layout: str, options: TextOptions, cache: Path
+) -> None:
     """Import a collection, and print what was left out and splits that the folder lacks."""
-    from longspan.data.own_splits import TEST, VALIDATION
-    from longspan.tasks.ranking.imports import import_beir
+    from longspan.data.own_splits import NAMES, TEST, VALIDATION
+    from longspan.tasks.ranking.imports import import_collection
 
-    held_out = {VALIDATION: _share(options, "validation"), TEST: _share(options, "test")}
+    held_out = {split: _share(options, NAMES[split], layout) for split in (VALIDATION, TEST)}
     with console_callback() as callback:
-        described = import_beir(
-            cache, name, Path(folder), held_out, callback.on_build, replace=options.replace
+        described = import_collection(
+            cache,
+            name,
+            Path(folder),
+            held_out,
+            callback.on_build,
+            layout=layout,
+            replace=options.replace,
         )
+    corpus, queries, *_ = described.files
     messages = {
         "empty_documents": "document|documents without title and text was|were left out",
         "empty_queries": "query|queries without text was|were left out",
         "judgments_of_unknown_queries": "judgment|judgments names|name a query that "
-        "queries.jsonl lacks",
+        f"{queries} lacks",
         "judgments_of_unknown_documents": "judgment|judgments names|name a document that "
-        "corpus.jsonl lacks or has without a text",
+        f"{corpus} lacks or has without a text",
         "missing_relevant_documents": "relevant document|documents of queries is|are not in "
-        "corpus.jsonl: no ranking can find it|them, so scores leave it|them out (trec_eval counts "
+        f"{corpus}: no ranking can find it|them, so scores leave it|them out (trec_eval counts "
         "it|them as missed)",
         "without_relevant_documents": "query|queries without a relevant document was|were left out",
         "unjudged_queries": "query|queries without a judgment was|were left out",
@@ -463,13 +474,15 @@ def _import_beir(name: str, folder: str, options: TextOptions, cache: Path) -> N
             print_note("note:", f"{split} is {source}, as no file judges it")
 
 
-def _share(options: TextOptions, split: str) -> float | None:
+def _share(options: TextOptions, split: str, layout: str) -> float | None:
     share = getattr(options, split)
     if isinstance(share, float | None):
         return share
+    stem = "dev" if split == "validation" else split
+    file = {"beir": f"qrels/{stem}.tsv", "dpr": f"a file such as nq-{stem}.json"}[layout]
     raise OptionError(
-        f"--{split} of import beir is a share of the queries, got {str(share)!r}; queries of a "
-        f"file are judged in qrels/{'dev' if split == 'validation' else split}.tsv"
+        f"--{split} of import {layout} is a share of the queries, got {str(share)!r}; queries of a "
+        f"file are judged in {file}"
     )
 
 

@@ -24,7 +24,7 @@ class TrainingConfig:
         "peak learning rate (rsqrt: the factor of 1/sqrt(step))", bounds=(0, LARGEST_RATE)
     )
     warmup_steps: int = setting("steps of linear warmup", bounds=(0, MOST_STEPS))
-    schedule: Literal["linear", "cosine", "rsqrt", "constant", "one_cycle"] = setting(
+    schedule: Literal["linear", "cosine", "cubic", "rsqrt", "constant", "one_cycle"] = setting(
         "learning rate schedule after warmup"
     )
     schedule_over: Literal["stage", "run"] = setting(

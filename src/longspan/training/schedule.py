@@ -14,6 +14,7 @@ def compute_learning_rate(config: TrainingConfig, step: int) -> float:
 
     - "linear": linear from 0 during warmup, then linear to 0.
     - "cosine": linear from 0 during warmup, then half a cosine to 0.
+    - "cubic": linear from 0 during warmup, then the cube of "linear" (Longformer).
     - "rsqrt": the LRA code's rule, factor * min(1, t/warmup) / sqrt(max(t, warmup)).
     - "constant": linear from 0 during warmup, then the peak.
     - "one_cycle": one cycle (Smith 2017) as in the small-model LRA recipe: linear from peak/25 to
@@ -46,6 +47,8 @@ def _factor(config: TrainingConfig, step: int) -> float:
         return warmup / math.sqrt(max(step + 1, config.warmup_steps))
     if config.schedule == "linear":
         return warmup * (1 - _progress_after_warmup(config, step))
+    if config.schedule == "cubic":
+        return warmup * (1 - _progress_after_warmup(config, step)) ** 3
     if config.schedule == "cosine":
         return warmup * (1 + math.cos(math.pi * _progress_after_warmup(config, step))) / 2
     return warmup

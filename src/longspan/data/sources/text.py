@@ -156,24 +156,27 @@ def is_wide(encoding: str) -> bool:
 
 
 @contextlib.contextmanager
-def open_encoded(path: Path, encoding: str, newline: str | None = None) -> Iterator[io.TextIOBase]:
-    """Open a file of text that is read whole, and may be packed.
+def open_encoded(
+    path: Path, encoding: str, newline: str | None = None, most: int | None = LARGE
+) -> Iterator[io.TextIOBase]:
+    """Open a file of text that may be packed.
 
     Args:
         path: file.
         encoding: encoding of the text.
         newline: as for `open`.
+        most: most bytes of the file; None: it is read in pieces, and may have any number.
 
     Raises:
-        DataError: the file is missing, not in the encoding (the message names the line), or packed
-            and damaged.
+        DataError: the file is missing, too large, not in the encoding (the message names the line),
+            or packed and damaged.
         OptionError: the encoding is unknown.
         UnreadableError: the system does not read it now.
     """
     codec = find_codec(encoding)
     try:
         with explain_damage(path):
-            check_file(path, LARGE)
+            check_file(path, most)
             with (
                 open_packed(path) as file,
                 io.TextIOWrapper(file, encoding=codec, newline=newline) as text,

@@ -106,7 +106,8 @@ def find(data: Path | None, language: str = "english") -> ConllFiles:
     roots = [
         root
         for path in paths
-        for root in (*usual_folders(path, "conll-2012"), path / "conll-2012" / "v4" / "data")
+        for folder in usual_folders(path, "conll-2012")
+        for root in (folder, folder / "v4" / "data")  # beside v12, of later annotations
     ]
     for files in (
         layout(root, language) for root in roots for layout in (_joined_files, _separate_files)

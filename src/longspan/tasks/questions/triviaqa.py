@@ -123,8 +123,8 @@ def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
         if data is not None and all(split_files(path, x) for x in _HUB_SPLITS.values()):
             return TriviaQAFiles(root=path, domain=domain, is_hub=True)
     raise MissingSourceError(
-        f"TriviaQA ({domain}) is not here (searched {format_paths(paths)}); download {URL}, "
-        "unpack it to FOLDER and run `longspan data build triviaqa --data FOLDER`"
+        f"TriviaQA ({domain}) is not here (searched {format_paths(paths)}); download {URL}, and "
+        "run `longspan data build triviaqa --data FILE`"
     )
 
 

@@ -6,6 +6,7 @@ with `_id` and `text`. A line of the judgments has the columns query-id, corpus-
 header, separated by tabs.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +34,41 @@ class Judgment(NamedTuple):
     document: str
     grade: int
     place: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeirFiles:
+    """Files of a collection in the layout of BEIR.
+
+    Attributes:
+        folder: folder with the documents and the queries.
+        judgments: file of judgments of each split.
+    """
+
+    folder: Path
+    judgments: dict[str, Path]
+
+    @property
+    def paths(self) -> list[Path]:
+        """All files, that of the documents first."""
+        return [self.folder / CORPUS, self.folder / QUERIES, *self.judgments.values()]
+
+    @classmethod
+    def find(cls, folder: Path) -> "BeirFiles":
+        """Find the files in a folder; see `find_judgments`."""
+        return cls(folder=folder, judgments=find_judgments(folder))
+
+    def read_documents(self) -> Iterator[tuple[str, str]]:
+        """Yield id and text of each document; see `read_texts`."""
+        return read_texts(self.folder / CORPUS)
+
+    def read_queries(self) -> dict[str, str]:
+        """Return the queries by their ids; see `read_texts`."""
+        return dict(read_texts(self.folder / QUERIES))
+
+    def read_judgments(self, path: Path) -> Iterator[Judgment]:
+        """Yield the judgments of a file; see `read_judgments`."""
+        return read_judgments(path)
 
 
 def find_judgments(folder: Path) -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""Import of a folder in the layout of BEIR: checks, splits, and a copy in the cache under a name.
+"""Import of a folder in the layout of BEIR or DPR: checks, splits, and a copy in the cache.
 
 An import is a folder `<cache>/retrieval/<name>`: documents.parquet, queries.parquet with the
 judgments, and import.json, the description. The original files are not needed afterwards.
@@ -29,10 +29,12 @@ from longspan.data.store import SequenceWriter
 from longspan.data.tokenizers import split_words
 from longspan.errors import DataError, OptionError
 from longspan.files import file_sha256
-from longspan.tasks.ranking import beir_files as beir
+from longspan.tasks.ranking.beir_files import BeirFiles
 from longspan.tasks.ranking.collection import NONE, Collection, Queries, relevant, sorted_documents
+from longspan.tasks.ranking.dpr_files import DprFiles
 
 HELD_OUT_SHARE = 0.1
+LAYOUTS: dict[str, type[BeirFiles | DprFiles]] = {"beir": BeirFiles, "dpr": DprFiles}
 _SHOWN = 3  # places of unknown ids that are kept for messages
 _DOCUMENTS, _QUERIES = "documents.parquet", "queries.parquet"
 _BATCH = 1 << 22  # characters of documents that are written at a time
@@ -103,19 +105,20 @@ class StoredQuery:
     judged: dict[int, int]
 
 
-def import_beir(
+def import_collection(
     cache: Path,
     name: str,
     folder: Path,
     held_out: Mapping[int, float | None],
     progress: Progress,
     *,
+    layout: str = "beir",
     replace: bool = False,
 ) -> BeirDescription:
     """Read a folder, split its queries and store it; nothing is written if a check fails.
 
     A split without judgments of its own takes a share of the queries of the training split, which
-    is that of train.tsv, or else of dev.tsv, or else of test.tsv.
+    is that of the file of the training split, or else of validation, or else of test.
 
     Args:
         cache: folder of built data sets.
@@ -123,6 +126,7 @@ def import_beir(
         folder: folder to read.
         held_out: share of the queries to hold out, by split; None: the default.
         progress: called with the number of documents after each thousand.
+        layout: layout of the folder, of `LAYOUTS`.
         replace: replace another import of the same name.
 
     Raises:
@@ -130,7 +134,8 @@ def import_beir(
         DataError: a file is missing or malformed; the message has file and line.
         RunError: the cache cannot be written.
     """
-    files = beir.find_judgments(folder)
+    collection = LAYOUTS[layout].find(folder)
+    files = dict(collection.judgments)
     if NAMES[TRAIN] not in files:
         files = {NAMES[TRAIN]: files.pop(next(iter(files))), **files}
     shares = _resolve_shares(files, held_out)
@@ -139,20 +144,15 @@ def import_beir(
     splits = {**{x: path.name for x, path in files.items()}, **descriptions}
 
     def write(part: Path) -> BeirDescription:
-        numbers, facts = _write_documents(part / _DOCUMENTS, folder / beir.CORPUS, progress)
-        rows, counts, unknown = _judged_queries(folder / beir.QUERIES, files, numbers)
+        numbers, facts = _write_documents(part / _DOCUMENTS, collection, progress)
+        rows, counts, unknown = _judged_queries(collection, files, numbers)
         queries, in_another = _assign(rows, shares, splits)
-        paths = (folder / beir.CORPUS, folder / beir.QUERIES, *files.values())
         return BeirDescription(
             name=name,
             rows_sha256=f"{facts['sha256']}{_write_queries(part / _QUERIES, queries)}",
             sizes=count_splits(np.array([query.split for query in queries])),
-            counts={
-                "empty_documents": facts["empty"],
-                **counts,
-                "in_another_split": in_another,
-            },
-            files={path.name: file_sha256(path) for path in paths},
+            counts={"empty_documents": facts["empty"], **counts, "in_another_split": in_another},
+            files={path.name: file_sha256(path) for path in collection.paths},
             splits=splits,
             documents=len(numbers),
             unknown=unknown,
@@ -178,7 +178,7 @@ def _resolve_shares(
 
 
 def _write_documents(
-    path: Path, corpus: Path, progress: Progress
+    path: Path, collection: BeirFiles | DprFiles, progress: Progress
 ) -> tuple[dict[str, int], dict[str, Any]]:
     """Write the documents in batches; those without a text are left out.
 
@@ -191,7 +191,7 @@ def _write_documents(
     rows: list[tuple[str, str]] = []
     size = 0
     with pq.ParquetWriter(path, _DOCUMENT_SCHEMA) as writer:
-        for done, (name, text) in enumerate(beir.read_texts(corpus), 1):
+        for done, (name, text) in enumerate(collection.read_documents(), 1):
             if done % _REPORT_EVERY == 0:
                 progress("reading documents", done, 0)
             if not text:
@@ -206,29 +206,29 @@ def _write_documents(
                 writer.write_table(_to_table(rows, _DOCUMENT_SCHEMA))
                 rows, size = [], 0
         if not numbers:
-            raise DataError(f"{corpus} has no document with a text")
+            raise DataError(f"{collection.paths[0]} has no document with a text")
         writer.write_table(_to_table(rows, _DOCUMENT_SCHEMA))
     return numbers, {"sha256": digest.hexdigest(), "empty": num_empty, "words": covered(words)}
 
 
 def _judged_queries(
-    path: Path, files: Mapping[str, Path], numbers: Mapping[str, int]
+    collection: BeirFiles | DprFiles, files: Mapping[str, Path], numbers: Mapping[str, int]
 ) -> tuple[list[StoredQuery], dict[str, int], list[str]]:
     """Return the queries with a relevant document, counts and places of what was left out.
 
     Args:
-        path: file of the queries.
+        collection: files of the collection.
         files: files of judgments by split.
         numbers: number of each document by id.
     """
-    texts = dict(beir.read_texts(path))
+    texts = collection.read_queries()
     counts: Counter[str] = Counter()
     counts["empty_queries"] = sum(not text for text in texts.values())
     queries = {name: text for name, text in texts.items() if text}
     rows, places, seen = [], [], set()
     for split, file in files.items():
         judged: dict[str, dict[int, int]] = {}
-        for one in beir.read_judgments(file):
+        for one in collection.read_judgments(file):
             seen.add(one.query)
             grades = judged.setdefault(one.query, {}) if one.query in queries else None
             if grades is not None and one.document in numbers:

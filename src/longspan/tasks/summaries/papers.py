@@ -77,8 +77,8 @@ def find_papers(data: Path | None, task: str) -> PartFiles:
                 return PartFiles(form="papers", parts=files)
     raise MissingSourceError(
         f"train.txt, val.txt and test.txt of {folders[0]} are not here (searched "
-        f"{format_paths(paths)}); download them from {URL}, unpack them to FOLDER and run "
-        f"`longspan data build {task} --data FOLDER`"
+        f"{format_paths(paths)}); download {folders[0]}.zip from {URL}, and run "
+        f"`longspan data build {task} --data FILE`"
     )
 
 
