@@ -45,7 +45,7 @@ from longspan.results import (
     pack_scores,
     quantize,
 )
-from longspan.results.analysis import AttentionSpans, Span
+from longspan.results.analysis import AttentionSpans, Span, Spectra
 from longspan.results.efficiency import Limits, Sizes
 
 MAJORITY = {"listops": 0.1745, "text": 0.5, "image": 0.1, "path_x": 0.5}
@@ -332,6 +332,7 @@ def analysis(run: Result, layers: tuple[float, ...] = (10.0, 15.0), **changes: A
         config_hash=run.config_hash,
         split="validation",
         spans=spans,
+        spectra=Spectra(samples=8, heads=[[[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]] for _ in layers]),
         rollouts=[],
         refusal=None,
         positions=None,
