@@ -209,7 +209,9 @@ def test_updates_of_compressive_transformer_see_four_batches_after_60_000(name, 
     first, last = row("compressive-transformer", name, task).config.stages()
     found = [(x.training.steps, x.training.batch_size) for x in (first, last)]
     assert found == [(60_000, batch), (steps - 60_000, 4 * batch)]
-    at_once = {x.training.batch_size / x.training.gradient_accumulation_steps for x in (first, last)}
+    at_once = {
+        x.training.batch_size / x.training.gradient_accumulation_steps for x in (first, last)
+    }
     assert len(at_once) == 1
     assert last.training.schedule_over == "run"
     assert (first.task, first.mechanism) == (last.task, last.mechanism)

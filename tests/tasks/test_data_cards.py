@@ -2,10 +2,9 @@
 
 import dataclasses
 import json
-import statistics
 import re
+import statistics
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -106,7 +105,16 @@ def test_card_has_the_figures_of_the_built_data_set(reviews):
     text = write_card(task, reviews / "cache")
     record = task.dataset.manifest
     rows = {row[0]: row[1:] for row in rows_of(text, "Splits")}
-    assert rows["test"] == ["12", "90", "2", "7.5", "7.5", "12.4", "13", f"{record.files['test'].bytes:,}"]
+    assert rows["test"] == [
+        "12",
+        "90",
+        "2",
+        "7.5",
+        "7.5",
+        "12.4",
+        "13",
+        f"{record.files['test'].bytes:,}",
+    ]
     assert rows["train"][0] == f"{task.size('train')}"
     assert rows_of(text, "Labels")[0][:2] == ["0: neg", "4 (50.00 %)"]
     assert record.checksum in text
