@@ -176,3 +176,50 @@ def decoding_cells(
     seconds = last.get("full_seconds_per_token", full["seconds_per_token"])
     faster, smaller = seconds / last["seconds_per_token"], full["state_bytes"] / last["state_bytes"]
     return [*cells, f"{faster:,.1f}", f"{smaller:,.1f}"]
+
+
+def feature_error(record: dict) -> list[str]:
+    """Return the table of `benchmarks/feature_error.py`, one row for each number of features."""
+    by_key = {
+        (row["scale"], row["feature_map"], row["orthogonal"], row["features"]): row
+        for row in record["rows"]
+    }
+    settings = list(dict.fromkeys(key[:1] + key[3:] for key in by_key))
+    kinds = list(dict.fromkeys(key[1:3] for key in by_key))
+    titles = [f"{name}, {'orthogonal' if is_block else 'independent'}" for name, is_block in kinds]
+    lines = [
+        "## Error of Performer's features",
+        "",
+        "`benchmarks/feature_error.py`, as figure 4 of Choromanski et al. 2021: one head of "
+        f"{record['width']}, {record['length']:,} tokens, rows orthogonal in blocks or "
+        "independent. Queries and keys are normal with the standard deviation *scale*. Mean "
+        "squared error of the output, and of the matrix exp(q k / √D) of 512 queries and all "
+        "keys, divided by the mean square of the exact values: median (lowest to highest) of "
+        f"{record['draws']} draws of inputs and rows.",
+        "",
+        environment(record),
+        "",
+    ]
+    for error, title in (("output", "output"), ("kernel", "matrix")):
+        cells = [
+            [
+                f"{scale}",
+                f"{features:,}",
+                *(spread(by_key[scale, *x, features][error]) for x in kinds),
+            ]
+            for scale, features in settings
+        ]
+        header = f"| scale | features | {' | '.join(f'{title}: {x}' for x in titles)} |"
+        lines += table(header, "|---:|---:|" + "---|" * len(kinds), cells)
+    return lines
+
+
+def spread(error: dict) -> str:
+    """Return the median of an error and its range."""
+    median, lowest, highest = (two_digits(error[x]) for x in ("median", "lowest", "highest"))
+    return f"{median} ({lowest} to {highest})"
+
+
+def two_digits(value: float) -> str:
+    """Return a number with two significant digits, without an exponent."""
+    return f"{value:.2g}" if value < 99.5 else f"{float(f'{value:.2g}'):,.0f}"

@@ -36,6 +36,7 @@ SECTIONS = {
     "peers-cuda.json": peer_tables.peers,
     "decoding-cpu.json": mechanism_tables.decoding,
     "streams-cpu.json": mechanism_tables.streams,
+    "feature-error-cpu.json": mechanism_tables.feature_error,
     "training-loop-cpu.json": run_tables.training_loop,
     "batch-widths-cpu.json": run_tables.batch_widths,
     "loading-cpu.json": data_tables.loading,

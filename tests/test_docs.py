@@ -284,9 +284,11 @@ COMMANDS = re.findall(
 
 @pytest.fixture(scope="module")
 def cache_of_corpus(tmp_path_factory):
-    """Cache with the corpus of the protocols with pretraining."""
+    """Cache with the corpora of the protocols with pretraining."""
     folder = tmp_path_factory.mktemp("documents")
-    make_task(folder, write_folder(folder / "files"), name=CORPUS)
+    files = write_folder(folder / "files")
+    make_task(folder, files, name=CORPUS)
+    make_task(folder, files, name="novels", objective="next")
     yield folder
     register_imported(folder / "none")
 

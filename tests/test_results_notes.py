@@ -102,3 +102,11 @@ def test_scores_of_texts_are_those_that_tables_print(mechanism, words):
     (score,) = percentages("xiong-small", "text")[mechanism]
     text = f"{score:.1f}" + " %" * (mechanism == "linformer")
     assert words.format(text) in PROSE
+
+
+def test_table_of_the_swap():
+    rows = table("| bits per byte | validation by update")
+    for x in load_results([RESULTS / "swap-small"]):
+        name = x.overrides.get("variant") or x.overrides.get("row") or x.mechanism
+        assert rows.pop(name)[0] == f"{x.score():.3f}", name
+    assert not rows

@@ -195,6 +195,28 @@ def test_one_schedule_spans_both_stages_of_shortformer(name):
         assert (training.warmup_steps, training.learning_rate) == (16_000, 2.5e-4)
 
 
+@pytest.mark.parametrize(
+    ("name", "task", "batch", "steps"),
+    [
+        ("compressive", "enwik8", 64, 104_000),
+        ("max-pooling", "enwik8", 64, 104_000),
+        ("transformer_xl", "wikitext_103", 128, 516_000),
+        ("compressive", "pg19", 512, 516_000),
+    ],
+)
+def test_updates_of_compressive_transformer_see_four_batches_after_60_000(name, task, batch, steps):
+    """The same examples pass through the model at a time, under one schedule."""
+    first, last = row("compressive-transformer", name, task).config.stages()
+    found = [(x.training.steps, x.training.batch_size) for x in (first, last)]
+    assert found == [(60_000, batch), (steps - 60_000, 4 * batch)]
+    at_once = {
+        x.training.batch_size / x.training.gradient_accumulation_steps for x in (first, last)
+    }
+    assert len(at_once) == 1
+    assert last.training.schedule_over == "run"
+    assert (first.task, first.mechanism) == (last.task, last.mechanism)
+
+
 def test_phases_of_long_short_begin_with_fresh_moments():
     for task, rate in (("text8", 5e-4), ("enwik8", 2.5e-4)):
         config = row("long-short-char", "long_short", task).config

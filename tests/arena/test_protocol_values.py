@@ -47,7 +47,7 @@ CHOSEN_FOR = {
     # dropout of models of the same size
     "compressive-transformer enwik8": {
         "model.hidden_dropout_prob": 0.15, "model.attention_dropout": 0.15,
-        "training.batch_size": 64,
+        "training.batch_size": 4 * 64,
     },
     "compressive-transformer wikitext_103": {
         "model.hidden_dropout_prob": 0.2, "model.attention_dropout": 0.2,

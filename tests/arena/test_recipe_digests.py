@@ -41,7 +41,7 @@ DIGESTS = {
     "longformer-char": "29f1112967d653f9",
     "transformer-xl": "cd7aa02e1f1c1ac7",
     "shortformer": "59bd5a66a7d96e98",
-    "compressive-transformer": "a1be2e4bd625c390",
+    "compressive-transformer": "9bc52b9a8fb33ced",
     "long-short-char": "9f198aa63b0c9101",
 }
 

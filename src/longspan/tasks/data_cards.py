@@ -25,6 +25,7 @@ GENERATED = (
 )
 _MAX_CLASSES = 20  # of a table of labels
 _PIECE = 1 << 22  # tokens whose targets are counted at a time
+_LENGTHS = ("shortest", "mean", "median", "95 % quantile", "longest")  # columns of a card
 _LONGEST_FACT = 1_000  # characters of a text in the manifest that a card shows
 
 
@@ -96,7 +97,8 @@ def compute_statistics(task: Task, split: Split) -> dict[str, Any]:
 
     Returns:
         examples and bytes; for each sequence, `tokens` and of a pair `second`, the sum, minimum,
-        median and maximum of its lengths; labels: the number of targets of each class.
+        mean, median, 95 % quantile (between two lengths, interpolated) and maximum of its lengths;
+        labels: the number of targets of each class.
     """
     examples = task.dataset.splits[split]
     lengths_by_name = {
@@ -109,7 +111,9 @@ def compute_statistics(task: Task, split: Split) -> dict[str, Any]:
             name: {
                 "sum": int(lengths.sum()),
                 "minimum": int(lengths.min()),
+                "mean": float(lengths.mean()),
                 "median": float(np.median(lengths)),
+                "quantile_95": float(np.quantile(lengths, 0.95)),
                 "maximum": int(lengths.max()),
             }
             for name, lengths in lengths_by_name.items()
@@ -245,8 +249,8 @@ def _measured_splits(task: Task) -> list[str]:
             label = second if name == "second" else name
             title = split if name == "tokens" else f"{split}, {label}"
             figures = (counts["examples"], *sequence.values(), counts["bytes"])
-            rows.append((title, *(f"{figure:,.10g}" for figure in figures)))
-    head = ("split", "examples", "tokens", "shortest", "median", "longest", "bytes of the split")
+            rows.append((title, *(f"{round(figure, 1):,.10g}" for figure in figures)))
+    head = ("split", "examples", "tokens", *_LENGTHS, "bytes of the split")
     targets = _numbers(task) if task.is_regression else _labels(task, statistics)
     has_labels = task.generation is None
     return ["## Splits", _table(head, rows), *(("## Labels", targets) if has_labels else ())]
