@@ -3,8 +3,9 @@
     python docs/pages.py
 
 Writes docs/mechanisms (<name>.md, <name>.svg, README.md), docs/tasks (by `task_pages`), the list
-of recipes, docs/choosing.md (by `choosing_page`), and for reports the published scores of the tasks
-and the traits of the mechanisms. A test checks that these files are current.
+of recipes, docs/choosing.md (by `choosing_page`), the count in docs/figures.md, and for reports the
+published scores of the tasks and the traits of the mechanisms. A test checks that these files are
+current.
 """
 
 import dataclasses
@@ -38,6 +39,7 @@ from longspan.tasks import TASKS
 
 FOLDER = Path(__file__).parent / "mechanisms"
 RECIPES = Path(__file__).parent / "recipes"
+FIGURES = Path(__file__).parent / "figures.md"
 REPORT = Path(__file__).parents[1] / "src" / "longspan" / "report"
 PUBLISHED, CATALOG = REPORT / "published.json", REPORT.parent / "catalog.json"
 LENGTHS = (1024, 4096)
@@ -273,6 +275,29 @@ def recipe_index() -> str:
     return "\n".join(lines) + "\n"
 
 
+def figures_page() -> str:
+    """Render the page of figures with the count of its lines, by the last cell of each.
+
+    Raises:
+        ValueError: a line ends neither with "made" nor with the thing that it needs.
+    """
+    text = FIGURES.read_text()
+    counts = dict.fromkeys(("made", "scaled", "can be run", "else"), 0)
+    for line in re.findall(r"^\| (?!\| shows).*$", text, re.MULTILINE):
+        state = line.strip("| ").rpartition(" | ")[2]
+        end = state.rpartition("; ")[2]
+        if end != "made" and not end.startswith("needs "):
+            raise ValueError(f'a line must end with "made" or "needs THING", got {line!r}')
+        states = ("scaled", "can be run")
+        counts["made" if end == "made" else next((x for x in states if x in state), "else")] += 1
+    made, scaled, can_run, rest = counts.values()
+    count = (
+        f"Of {sum(counts.values())} lines {made} are made, {scaled} scaled, {can_run} can be run "
+        f"and have no record, and {rest} need something else."
+    )
+    return re.sub(r"^Of \d+ lines .*$", count, text, count=1, flags=re.MULTILINE)
+
+
 def main() -> None:
     PUBLISHED.write_text(published())
     CATALOG.write_text(catalog_file())
@@ -280,6 +305,7 @@ def main() -> None:
     write(task_pages.FOLDER, task_pages.written())
     (RECIPES / "README.md").write_text(recipe_index())
     choosing_page.CHOOSING.write_text(choosing_page.page())
+    FIGURES.write_text(figures_page())
 
 
 if __name__ == "__main__":

@@ -102,6 +102,20 @@ def test_list_of_recipes_is_current(import_script):
         assert path.name == "README.md" or f"({path.name})" in listed
 
 
+def test_count_of_figures_is_that_of_their_lines(import_script, monkeypatch, tmp_path):
+    pages = import_script("pages")
+    assert pages.FIGURES.read_text() == pages.figures_page(), REMEDY
+    rows = ["made", "small; made", "scaled: two; needs a GPU", "can be run; needs a GPU", "needs x"]
+    text = "Of 0 lines none.\n\n| | shows | command | state |\n|---|---|---|---|\n"
+    monkeypatch.setattr(pages, "FIGURES", tmp_path / "figures.md")
+    pages.FIGURES.write_text(text + "".join(f"| a | b | `c` | {x} |\n" for x in rows))
+    count = pages.figures_page().partition("\n")[0]
+    assert re.findall(r"\d+ \w+", count) == ["5 lines", "2 are", "1 scaled", "1 can", "1 need"]
+    pages.FIGURES.write_text(f"{text}| a | b | `c` | can be run |\n")
+    with pytest.raises(ValueError, match="needs THING"):
+        pages.figures_page()
+
+
 def test_needs_follow_from_mechanisms(import_script):
     choosing = import_script("choosing_page")
     assert choosing.bounded_cache("local")

@@ -43,6 +43,7 @@ DIGESTS = {
     "shortformer": "59bd5a66a7d96e98",
     "compressive-transformer": "9bc52b9a8fb33ced",
     "long-short-char": "9f198aa63b0c9101",
+    "path-x-small": "fe274beb03ce0f0d",
 }
 
 

@@ -77,9 +77,21 @@ def test_rows_are_ordered_by_length_with_full_first():
 
 
 def test_what_was_not_measured_says_why():
-    entry = efficiency_tables([RECORD])[0].rows[-1][3]
+    table = efficiency_tables([RECORD])[0]
+    entry = table.rows[-1][[x.name for x in table.columns].index("Time")]
     assert (entry.value, entry.text) == (None, "out of memory")
     assert entry.detail == "needs 9 GiB, and 8 GiB may be used"
+
+
+def test_models_have_steps_or_examples_per_second():
+    assert cells(efficiency_tables([RECORD])[0], "Steps/s")[:2] == ["0.954", "0.977"]
+    rows = [dataclasses.replace(x, work="inference", batch_size=32) for x in RECORD.measurements]
+    inference = efficiency_tables([dataclasses.replace(RECORD, measurements=rows)])[0]
+    assert cells(inference, "Examples/s")[:2] == ["30.5", "31.2"]
+    assert cells(inference, "Examples/s")[-1] == "–"
+    layers = [dataclasses.replace(x, scope="layer") for x in RECORD.measurements]
+    (measured, _) = efficiency_tables([dataclasses.replace(RECORD, measurements=layers)])
+    assert not {"Steps/s", "Examples/s"} & {x.name for x in measured.columns}
 
 
 def test_growth_names_the_length_from_which_a_mechanism_pays_off():

@@ -223,8 +223,9 @@ def test_rule_of_copying_counts_the_symbols(tmp_path):
     assert task.rule_scores("test") == {"most frequent symbol": np.mean(right)}
 
 
-def test_rule_of_pathfinder_reads_the_distance_of_the_markers(tmp_path, monkeypatch):
-    task = build("pathfinder", {"train": 300, "validation": 40, "test": 60})
+@pytest.mark.parametrize("name", ["pathfinder", "path_x"])
+def test_rule_of_contours_reads_the_distance_of_the_markers(name, tmp_path, monkeypatch):
+    task = build(name, {"train": 300, "validation": 40, "test": 60})
     task.open(tmp_path)
 
     def rows_of(split, count):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from longspan.report.numbers import duration_of, memory, percent, quotient, ratio
+from longspan.report.numbers import duration_of, memory, percent, quotient, ratio, significant
 from longspan.report.tables.published import PublishedFigure, is_at_length, published_base
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import BASELINE, EfficiencyRecord, Measurement
@@ -74,6 +74,7 @@ def _measured_table(
         Column("Length", "text", value=lambda x: x.length, show=lambda n: f"{n:,}"),
         Column("Rows", "text", value=lambda x: x.batch_size),
         Column("Time", "lower", "Median, fastest and slowest.", _time),
+        *_speed_column(group),
         Column(f"Times {BASELINE}", "higher", "", lambda x: over_baseline(x, measurements), ratio),
         Column("Memory", "lower", value=lambda x: x.peak_memory, show=memory),
         Column(
@@ -90,6 +91,23 @@ def _measured_table(
     rows = sorted(measurements, key=lambda x: (x.length, x.mechanism != BASELINE))
     name = f"{record.suite}-{_title(group)}"
     return make_table(name, _title(group), columns, rows, about=ABOUT, notes=_notes(record))
+
+
+def _speed_column(group: _Group) -> list[Column]:
+    """Return the speed of models in the units of Long Range Arena's tables."""
+    _, scope, work, _ = group
+    if scope != "model" or work not in ("training", "inference"):
+        return []
+    name, unit = ("Steps/s", "Batches") if work == "training" else ("Examples/s", "Rows")
+    return [
+        Column(
+            name,
+            "higher",
+            f"{unit} in a second, by the median time.",
+            lambda x: quotient(1 if work == "training" else x.batch_size, x.median),
+            significant,
+        )
+    ]
 
 
 def _title(group: _Group) -> str:

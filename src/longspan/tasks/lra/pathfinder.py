@@ -273,6 +273,18 @@ class ContourTask(PixelTask):
             return {**self._generated_sizes()}
         return {split: getattr(self.options, split) for split in SPLITS}
 
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Prediction from the places of the markers, without their contours."""
+        return (
+            Rule(
+                name="distance of markers",
+                summary="the most frequent label of 20,000 training images with markers as far "
+                "apart, in pixels",
+                predict=functools.partial(predict_by_marker_distance, self.settings),
+            ),
+        )
+
     def find_source(self, data: Path | None) -> lra_release.LraFiles | None:
         """Return the files of the release; None for generated images."""
         if self.options.source == "generated":
@@ -431,18 +443,6 @@ class Pathfinder(ContourTask):
     def settings(self) -> PathfinderSettings:
         """Settings of the generator."""
         return lra_settings(self.side, self.options.difficulty, self.options.gray_levels)
-
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """Prediction from the places of the markers, without their contours."""
-        return (
-            Rule(
-                name="distance of markers",
-                summary="the most frequent label of 20,000 training images with markers as far "
-                "apart, in pixels",
-                predict=functools.partial(predict_by_marker_distance, self.settings),
-            ),
-        )
 
 
 @register
