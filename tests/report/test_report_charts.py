@@ -120,7 +120,7 @@ def test_every_chart_is_valid_specification():
     board = build_leaderboard(pair)
     context = Context(styles=STYLES, analyses=analyses)
     charts = [figure.content for figure in board_figures(board, context)]
-    assert len(charts) == 2 + 6 + 4 + 2 + 4
+    assert len(charts) == 2 + 6 + 4 + 2 + 4 + 2  # spans, and spectra of both tasks
     for chart in charts:
         alt.LayerChart.from_dict(chart, validate=True)
     with pytest.raises(ValidationError):

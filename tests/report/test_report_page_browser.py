@@ -164,9 +164,9 @@ def draw_charts(page):
 
 
 def test_every_chart_is_drawn_without_network_or_console_output(page):
-    # Cost, scores, curves, slices and span of lra-small; cost, scores and curves of novels, whose
-    # five mechanisms are too few for a correlation; cost and curves of smoke.
-    assert draw_charts(page) == (6 + 2 + 4 + 2 + 3) + (2 + 1 + 2) + (2 + 2)
+    # Cost, scores, curves, slices, span and spectrum of lra-small; cost, scores, curves of novels,
+    # whose five mechanisms are too few for a correlation; cost and curves of smoke.
+    assert draw_charts(page) == (6 + 2 + 4 + 2 + 3 + 1) + (2 + 1 + 2) + (2 + 2)
     heights = page.locator(".chart svg").evaluate_all("(all) => all.map((x) => x.clientHeight)")
     assert min(heights) > 80
 

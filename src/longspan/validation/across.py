@@ -143,7 +143,7 @@ def _check_copies(files: Files) -> Iterator[Finding]:
             expected, actual = "values of its own", f"those of {other.path}"
             remedy = "remove the copy, or run it again"
             if _may_be_equivalent(record, other.record):
-                remedy += ", unless both mechanisms compute the same function"
+                remedy += ", unless both rows compute the same function"
                 yield file.finding(field, actual, expected, remedy, "warning")
             else:
                 yield file.finding(field, actual, expected, remedy)
@@ -170,9 +170,9 @@ def _training_key(record: Result) -> str:
 
 
 def _may_be_equivalent(a: Result, b: Result) -> bool:
-    """Return whether two mechanisms may be one here: equal seed and cost, times of their own."""
+    """Return whether two rows may be one here: equal seed and cost, times of their own."""
     one, two = ((x.seed, x.num_parameters, x.flops, x.attended_pairs) for x in (a, b))
-    return one == two and a.mechanism != b.mechanism and a.seconds != b.seconds
+    return one == two and a.row_name != b.row_name and a.seconds != b.seconds
 
 
 def check_sources(files: Files) -> Iterator[Finding]:
