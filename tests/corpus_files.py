@@ -39,3 +39,12 @@ def make_task(cache, *paths, **options):
     import_corpus(cache, name, request, ignore)
     register_imported(cache)
     return TASKS[name]
+
+
+def import_novels(folder):
+    """Import documents of bytes whose next tokens are predicted, as the task `novels`."""
+    request = CorpusRequest(
+        paths=(str(write_folder(folder / "files")),), objective="next", validation=0.2, test=0.2
+    )
+    import_corpus(folder, "novels", request, ignore)
+    register_imported(folder)

@@ -102,12 +102,12 @@ class StopError(Exception):
 class StopAtStep(Callback):
     """Callback that ends the run at a step, before its checkpoint is saved."""
 
-    def __init__(self, step):
-        self.step = step
+    def __init__(self, step, error=StopError):
+        self.step, self.error = step, error
 
     def on_step(self, step, loss, tokens, seconds):
         if step == self.step:
-            raise StopError
+            raise self.error
 
 
 def rescore(record, split, paths):

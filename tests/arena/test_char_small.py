@@ -4,11 +4,10 @@ import dataclasses
 
 import pytest
 
-from corpus_files import write_folder
+from corpus_files import import_novels
 from longspan.arena import get
 from longspan.arena.grid import find_refusal, grid
 from longspan.attention import MECHANISMS
-from longspan.data.corpora.imports import CorpusRequest, import_corpus
 from longspan.errors import UnknownNameError
 from longspan.tasks import register_imported
 
@@ -21,11 +20,7 @@ CAUSAL = [name for name, cls in MECHANISMS.items() if cls.traits.causal]
 @pytest.fixture(scope="module")
 def protocol(tmp_path_factory):
     folder = tmp_path_factory.mktemp("novels")
-    request = CorpusRequest(
-        paths=(str(write_folder(folder / "files")),), objective="next", validation=0.2, test=0.2
-    )
-    import_corpus(folder, CORPUS, request, lambda *done: None)
-    register_imported(folder)
+    import_novels(folder)
     yield get(NAME)
     register_imported(folder / "none")
 

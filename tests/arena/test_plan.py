@@ -22,7 +22,6 @@ from longspan.config import StageConfig, parse_budget, replace_fields
 from longspan.errors import OptionError
 from longspan.files import write_json
 from longspan.results import load_result
-from longspan.training import Callback
 from longspan.training.footprint import measure_step_memory
 
 
@@ -141,23 +140,11 @@ def test_costs_are_of_all_stages(paths, listops):
     assert (again.seconds_from, again.seconds) == ("record", result.seconds)
 
 
-class _StopError(Exception):
-    pass
-
-
-class _StopAtStep7(Callback):
-    """Callback that interrupts a run at step 7."""
-
-    def on_step(self, step, loss, tokens, seconds):
-        if step == 7:
-            raise _StopError
-
-
 def test_plan_reads_states_of_runs(paths, listops):
     finished, interrupted, failed, new = (tiny.experiment(seed=seed) for seed in range(4))
     result = run(finished, listops, paths)
-    with pytest.raises(_StopError):
-        run(interrupted, listops, paths, _StopAtStep7())
+    with pytest.raises(tiny.StopError):
+        run(interrupted, listops, paths, tiny.StopAtStep(7))
     make_failure(failed, "diverged", "the loss is nan", 3, "cpu").save(paths.runs)
     rows = list(plan([finished, interrupted, failed, new], paths))
     assert [row.state for row in rows] == ["finished", "interrupted", "failed", "new"]

@@ -3,12 +3,11 @@
 import pytest
 from safetensors.torch import load_file
 
-from corpus_files import write_folder
+from corpus_files import import_novels
 from longspan.arena import RunPaths, arena, get, grid, load_protocol
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.grid import find_refusal
 from longspan.attention import MECHANISMS
-from longspan.data.corpora.imports import CorpusRequest, import_corpus
 from longspan.tasks import register_imported
 from longspan.training.checkpoint import Checkpoints
 
@@ -33,11 +32,7 @@ classifier_hidden_size = 32
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("novels")
-    request = CorpusRequest(
-        paths=(str(write_folder(folder / "files")),), objective="next", validation=0.2, test=0.2
-    )
-    import_corpus(folder, CORPUS, request, lambda *done: None)
-    register_imported(folder)
+    import_novels(folder)
     yield folder
     register_imported(folder / "none")
 

@@ -18,22 +18,12 @@ import tiny
 from longspan.analysis import analyze_run
 from longspan.arena import arena, run
 from longspan.arena.callbacks import GridCallback
-from longspan.training import Callback
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SPEED = re.compile(r"\S+ examples/s")
 CHANGES = {"training.steps": 6, "training.evaluate_every": 2, "training.checkpoint_every": 1}
 RECORDS = "smoke/listops"
-
-
-class InterruptAtStep(Callback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step(self, step, loss, tokens, seconds):
-        if step == self.step:
-            raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +42,7 @@ def undamaged(tiny_cache, tmp_path_factory):
     _, (failed,) = arena([failing], finished, GridCallback())
     assert "loss" in failed.reason
     with pytest.raises(KeyboardInterrupt):
-        run(experiment, task, interrupted, InterruptAtStep(5))
+        run(experiment, task, interrupted, tiny.StopAtStep(5, KeyboardInterrupt))
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Masked language modeling on imported corpora: windows, masks, weights, registration."""
+"""Masked language modeling on imported corpora: windows, masks, weights, global tokens."""
 
 import itertools
 
@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from corpus_files import TEXTS, make_task, prose, write_folder
-from longspan.errors import DataError, OptionError
+from longspan.errors import DataError, LongspanError, OptionError
+from longspan.models import LongspanForMaskedLM
+from longspan.models.config import LongspanConfig
 from longspan.tasks import IGNORE, TASKS, build, register_imported
 from longspan.tasks.language.windows import weighted_rows
 from longspan.tasks.masking import Masking
@@ -279,3 +281,55 @@ def test_an_example_is_shown_as_text(cache):
     shown = task.show("test", 0)
     assert shown.startswith("document 0: ")
     assert shown.removeprefix("document 0: ").removesuffix("[SEP]") in TEXTS
+
+
+@pytest.mark.parametrize(("choice", "places"), [("first", [0]), (8, [0, 8, 16, 24]), (32, [0])])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_tokens_at_the_places_are_global_and_padding_never_is(cache, split, choice, places):
+    task = open_task(cache, global_tokens=choice)
+    assert task.num_global_tokens == len(places)
+    batch = next(task.batches(split, batch_size=64))
+    marked, real = (batch.inputs[x] for x in ("global_attention_mask", "attention_mask"))
+    expected = torch.zeros_like(real)
+    expected[:, [x for x in places if x < real.shape[1]]] = True
+    assert not real.all()
+    assert torch.equal(marked, expected & real)
+
+
+def test_global_tokens_change_nothing_else(cache):
+    plain, marked = (open_task(cache, global_tokens=x) for x in ("none", 8))
+    for one, other in zip(
+        *(x.batches("test", batch_size=16) for x in (plain, marked)), strict=True
+    ):
+        assert torch.equal(one.inputs["input_ids"], other.inputs["input_ids"])
+        assert torch.equal(one.targets, other.targets)
+        assert "global_attention_mask" not in one.inputs
+    assert plain.num_global_tokens == 0
+
+
+def test_a_window_sees_what_global_tokens_saw(cache):
+    """The first token's only way to the last one is a global token between them."""
+    task = open_task(cache, global_tokens=8)
+    config = LongspanConfig(
+        vocab_size=task.vocab_size, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=32, attention="local",
+        attention_options={"window": 1}, max_global_tokens=task.num_global_tokens,
+        pad_token_id=task.tokenizer.token_id("pad"),
+    )  # fmt: skip
+    model = LongspanForMaskedLM(config).eval()
+    batch = next(task.batches("train", batch_size=8))
+    row = int(batch.inputs["attention_mask"].sum(1).argmax())
+    inputs = {name: x[row : row + 1] for name, x in batch.inputs.items()}
+    changed = {**inputs, "input_ids": inputs["input_ids"].clone()}
+    changed["input_ids"][0, 1] = (changed["input_ids"][0, 1] + 1) % task.vocab_size
+    for globals_, is_moved in ((True, True), (False, False)):
+        kept = {x: y for x, y in inputs.items() if globals_ or x != "global_attention_mask"}
+        moved = {**kept, "input_ids": changed["input_ids"]}
+        one, other = (model(**x).logits[0, -1] for x in (kept, moved))
+        assert bool((one != other).any()) == is_moved
+
+
+@pytest.mark.parametrize("choice", ["boundaries", 0, -3])
+def test_other_choices_are_refused(cache, choice):
+    with pytest.raises(LongspanError, match="global_tokens"):
+        open_task(cache, global_tokens=choice)

@@ -604,6 +604,17 @@ def test_equivalent_mechanisms_are_distinguished_from_copies(
     assert str(path) in (found[0].file, found[0].found.removeprefix("those of "))
 
 
+def test_rows_whose_option_has_no_effect_may_have_equal_scores(folder, valid_records):
+    """Save a run of local under a row with another window, which may reach as far."""
+    record = next(r for r in valid_records if r.mechanism == "local" and r.task == "listops")
+    options = record.config.mechanism.options
+    config = replace_fields(record.config, {"mechanism.window": options["window"] + 1})
+    fields = {"config": config, "config_hash": hash_config(config), "seconds": record.seconds + 1}
+    dataclasses.replace(record, **fields, overrides={"variant": "wider"}).save(folder)
+    copies = [f for f in findings(folder) if f.field == "curve" and "those of" in f.found]
+    assert [f.severity for f in copies] == [WARNING]
+
+
 def test_equal_example_scores_with_losses_of_their_own_have_no_findings(folder):
     """Models that learned the same rule answer the same examples correctly."""
     local, linformer = (load_result(file_of(folder, name)) for name in ("local", "linformer"))

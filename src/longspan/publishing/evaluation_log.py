@@ -20,7 +20,6 @@ from longspan.results import Result
 SCHEMA_VERSION = "0.2.2"
 NAME = "longspan"
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://github.com/evaleval/every_eval_ever")
-_BOUNDED = (0.0, 1.0)  # of metrics shown in percent
 
 
 def export_evaluation_logs(records: Iterable[Result], folder: Path) -> list[Path]:
@@ -91,9 +90,8 @@ def _score(record: Result, name: str, value: float) -> dict[str, Any]:
         "metric_name": metric.title,
         "lower_is_better": not metric.higher_is_better,
     }
-    if metric.scale == 100:
-        least, most = _BOUNDED
-        config |= {"score_type": "continuous", "min_score": least, "max_score": most}
+    if metric.scale == 100:  # a share, shown in percent
+        config |= {"score_type": "continuous", "min_score": 0.0, "max_score": 1.0}
     return {
         "evaluation_result_id": f"{_identity(record)}/{name}",
         "evaluation_name": record.task,

@@ -1,7 +1,7 @@
 """Rules across results: cost of each configuration, equal data, duplicates and copies."""
 
 import json
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from longspan.tasks.batching import count_tokens
 from longspan.validation.findings import Finding, RecordFile
 
 Files = Sequence[RecordFile[Result]]
+Rule = Callable[[Files], Iterable[Finding]]
 
 
 def check_costs(files: Files) -> Iterator[Finding]:

@@ -4,18 +4,17 @@ The records must be those that anybody gets from the protocol: its recipe, at le
 baseline with the same data and seeds, scores of the examples, and code that can be had again.
 """
 
+import functools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeAlias
 
 from longspan.files import file_sha256
-from longspan.results import BASELINE, ROW, VARIANT, Result, load_result, result_paths
+from longspan.results import BASELINE, ROW, VARIANT, Result
+from longspan.validation.across import Files
 from longspan.validation.findings import Finding, RecordFile
 from longspan.validation.records import Validation, validate_records
 
 MIN_SEEDS = 3
-Files: TypeAlias = list[RecordFile[Result]]
-Setting: TypeAlias = tuple[str, str, str]  # protocol, task and its options, budget
 
 
 def validate_contribution(folder: Path) -> Validation:
@@ -27,33 +26,36 @@ def validate_contribution(folder: Path) -> Validation:
     Raises:
         DataError: the folder holds no record.
     """
-    validation = validate_records([folder])
-    files = [RecordFile(path=x, record=load_result(x)) for x in _readable(folder, validation)]
-    groups: dict[Setting, Files] = {}
+    return validate_records([folder], [functools.partial(_check_files, folder), _check_settings])
+
+
+def _check_files(folder: Path, files: Files) -> Iterator[Finding]:
+    """Check records one by one against the recipe and the files of the folder."""
+    digests = {file_sha256(path) for path in folder.rglob("*.py")}
+    for file in files:
+        yield from _check_record(file)
+        for part, source in (file.record.source_files or {}).items():
+            if source.is_external and source.sha256 not in digests:
+                remedy = f"put the file of the {part} into {folder}"
+                yield file.finding(f"source_files.{part}", source, "a file of the folder", remedy)
+
+
+def _check_settings(files: Files) -> Iterator[Finding]:
+    """Check seeds and baseline of each task under a protocol and a budget."""
+    groups: dict[tuple[str, str, str], list[RecordFile[Result]]] = {}
     for file in files:
         groups.setdefault(_setting(file.record), []).append(file)
-    findings = [x for file in files for x in _check_record(file, folder)]
     for group in groups.values():
-        findings += [*_check_seeds(group), *_check_baseline(group)]
-    return Validation(
-        num_results=validation.num_results,
-        num_failures=validation.num_failures,
-        findings=sorted([*validation.findings, *findings], key=lambda x: x.file),
-    )
+        yield from _check_seeds(group)
+        yield from _check_baseline(group)
 
 
-def _readable(folder: Path, validation: Validation) -> Iterator[Path]:
-    """Yield the files of results that could be read."""
-    damaged = {x.file for x in validation.of("error") if x.field == "the whole file"}
-    yield from (x for x in result_paths(folder) if str(x) not in damaged)
-
-
-def _setting(record: Result) -> Setting:
+def _setting(record: Result) -> tuple[str, str, str]:
     return record.protocol, repr(record.config.task.key), repr(record.config.budget)
 
 
-def _check_record(file: RecordFile[Result], folder: Path) -> Iterator[Finding]:
-    """Require the recipe, the scores of the examples and code that can be had again."""
+def _check_record(file: RecordFile[Result]) -> Iterator[Finding]:
+    """Require the recipe, the scores of the examples and a commit that can be had again."""
     record = file.record
     if changed := sorted(x for x in record.overrides if x not in (ROW, VARIANT)):
         remedy = f"run it without --set, or offer a protocol whose recipe it is ({changed[0]})"
@@ -65,11 +67,6 @@ def _check_record(file: RecordFile[Result], folder: Path) -> Iterator[Finding]:
         actual = record.git_commit or "none"
         remedy = "commit, and run it again from the clean clone"
         yield file.finding("git_commit", actual, "a commit without changes", remedy)
-    digests = {file_sha256(path) for path in folder.rglob("*.py")}
-    for part, source in (record.source_files or {}).items():
-        if source.is_external and source.sha256 not in digests:
-            remedy = f"put the file of the {part} into {folder}"
-            yield file.finding(f"source_files.{part}", source, "a file of the folder", remedy)
 
 
 def _check_seeds(files: Files) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ from longspan.results import (
 from longspan.results.reading import side_record_paths
 from longspan.results.side_record import SideRecord
 from longspan.validation import across, identity, scores, training
+from longspan.validation.across import Rule
 from longspan.validation.findings import AS_WRITTEN, Finding, RecordFile, Severity
 
 SIDE_RECORDS: tuple[type[SideRecord], ...] = (Analysis, CrossEvaluation, ContextUse)
@@ -41,10 +42,14 @@ class Validation:
         return [finding for finding in self.findings if finding.severity == severity]
 
 
-def validate_records(paths: Iterable[Path]) -> Validation:
+def validate_records(paths: Iterable[Path], rules: Iterable[Rule] = ()) -> Validation:
     """Apply every rule to files, and to the records below folders.
 
     Side records below folders are read.
+
+    Args:
+        paths: files and folders.
+        rules: further rules across results.
 
     Raises:
         DataError: a path does not exist, or a folder holds no record.
@@ -56,7 +61,7 @@ def validate_records(paths: Iterable[Path]) -> Validation:
     results = [file for file in files if isinstance(file.record, Result)]
     for file in files:
         findings += _apply(file)
-    for rule in across.RULES:
+    for rule in (*across.RULES, *rules):
         findings += rule(results)
     findings += _unreadable_side_records(filter(Path.is_dir, dict.fromkeys(paths)))
     return Validation(

@@ -169,9 +169,8 @@ GENERATED = (
 )
 
 _INDEX_BYTES = 24  # of an image in memory: its label, place, length and offset
-_NUM_FITTED = (
-    20_000  # training images that the rule is fitted on: finding their markers takes a second
-)
+# Training images that the rule is fitted on: finding their markers takes a second.
+_NUM_FITTED = 20_000
 _COLORS = ("#e6550d", "#3182bd")  # of the two marked contours
 
 
