@@ -14,12 +14,14 @@ from longspan.errors import OptionError, check_name
 SIZES = {
     "heads": "number of heads",
     "head_dim": "head dimension",
+    "width": "width of the layer's input",
     "max_length": "longest input",
     "layer": "index of the layer",
 }
 RANGES = {
     "heads": (1, MOST_HEADS),
     "head_dim": (1, WIDEST),
+    "width": (1, WIDEST),
     "max_length": (1, LONGEST),
     "layer": (0, MOST_LAYERS - 1),
 }
@@ -33,6 +35,7 @@ def build(
     backend: str = "auto",
     heads: int | None = None,
     head_dim: int | None = None,
+    width: int | None = None,
     max_length: int | None = None,
     layer: int = 0,
     max_global_tokens: int | None = None,
@@ -50,6 +53,8 @@ def build(
             runs or raises; there is no fallback.
         heads: number of heads; required by mechanisms with per-head parameters.
         head_dim: head dimension; required by mechanisms with parameters or features of that size.
+        width: width of the layer's input, from which some mechanisms compute gates; None: heads *
+            head_dim.
         max_length: longest input; required by mechanisms with parameters per position.
         layer: index of the layer, so that layers draw different random features.
         max_global_tokens: maximum number of tokens of `global_mask` per row; more are refused (by
@@ -69,8 +74,11 @@ def build(
     """
     check_mechanism(name, options, backend)
     cls = MECHANISMS[name]
-    sizes = {"heads": heads, "head_dim": head_dim, "max_length": max_length, "layer": layer}
+    sizes = {"heads": heads, "head_dim": head_dim, "width": width}
+    sizes |= {"max_length": max_length, "layer": layer}
     reasons = type_errors({"causal": causal}, {"causal": bool}) + _size_errors(sizes)
+    if width is None and not reasons and heads is not None and head_dim is not None:
+        sizes["width"] = heads * head_dim
     reasons += type_errors(options, get_type_hints(cls.__init__)) or size_errors(options)
     reasons += _limit_errors(max_global_tokens, cls) + _dropout_errors(weight_dropout)
     needed: dict[str, Any] = {size: sizes[size] for size in cls.traits.sizes}

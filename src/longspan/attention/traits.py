@@ -12,7 +12,7 @@ PER_TOKEN: dict[Cost, Growth] = {"T": "1", "T^1.5": "T^0.5", "T^2": "T"}
 Family = Literal[
     "dense", "fixed pattern", "learned pattern", "low rank", "kernel", "recurrence", "hybrid"
 ]
-Size = Literal["heads", "head_dim", "max_length", "layer"]
+Size = Literal["heads", "head_dim", "width", "max_length", "layer"]
 Projected = Literal["qkv", "qv", "v"]
 RowSums = Literal["one", "at most one", "any"]
 

@@ -36,6 +36,7 @@ def build_mechanism(config: LongspanConfig, layer: int) -> Attention:
             backend=config.attention_backend,
             heads=config.num_attention_heads,
             head_dim=config.head_dim,
+            width=config.hidden_size,
             max_length=config.max_sequence_length,
             layer=layer,
             causal=config.is_decoder,
