@@ -77,11 +77,9 @@ def build(
     sizes = {"heads": heads, "head_dim": head_dim, "width": width}
     sizes |= {"max_length": max_length, "layer": layer}
     reasons = type_errors({"causal": causal}, {"causal": bool}) + _size_errors(sizes)
-    if width is None and not reasons and heads is not None and head_dim is not None:
-        sizes["width"] = heads * head_dim
     reasons += type_errors(options, get_type_hints(cls.__init__)) or size_errors(options)
     reasons += _limit_errors(max_global_tokens, cls) + _dropout_errors(weight_dropout)
-    needed: dict[str, Any] = {size: sizes[size] for size in cls.traits.sizes}
+    needed = _needed_sizes(cls, sizes)
     reasons += _missing_errors(needed) + _seed_errors(options)
     if causal and not cls.traits.causal:
         reasons.append("causal=True is not supported (traits.causal)")
@@ -104,6 +102,15 @@ def build(
 
 def _signature(name: str, options: dict[str, Any]) -> str:
     return f"{name}({', '.join(f'{option}={value!r}' for option, value in options.items())})"
+
+
+def _needed_sizes(cls: type[Attention], sizes: dict[str, int | None]) -> dict[str, Any]:
+    """Return the sizes that the constructor takes; the width follows from the heads."""
+    needed: dict[str, Any] = {size: sizes[size] for size in cls.traits.sizes}
+    heads, head_dim = sizes["heads"], sizes["head_dim"]
+    if needed.get("width", 0) is None and type(heads) is type(head_dim) is int:
+        needed["width"] = heads * head_dim
+    return needed
 
 
 def _size_errors(sizes: dict[str, Any]) -> list[str]:
