@@ -88,7 +88,7 @@ def mix(
         reads, writes, fade = q * start, (k * end).mT, start[..., -1:, :].mT
         reads_k = k * start if delta else k
     if delta:
-        products = decays.products[:, :, :, 1].tril(-1)
+        products = decays.products[:, :, :, 1]
         v, states, state = _delta_scan(products, v, reads_k, writes, step, fade, state)
     else:
         states, state = _scan(writes @ v, fade, state)
@@ -218,7 +218,8 @@ def _delta_scan(
     """Return what the tokens write, and the state before each chunk and after the last.
 
     Args:
-        products: products of keys with earlier ones, with their decay (..., C, C).
+        products: products of keys with earlier ones, with their decay (..., C, C); the diagonal
+            counts as one.
         v: values, with their step size.
         k: keys, with the decay from before the chunk.
         writes: keys with the decay to the end of the chunk, transposed.
