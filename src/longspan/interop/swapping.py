@@ -123,8 +123,15 @@ def _keeps(site: Site, index: int, layers: Sequence[int] | None, cross: bool) ->
 
 def _make(site: Site, recipe: Recipe, model: PreTrainedModel) -> Swapped:
     """Build the mechanism of a module, and start its projections as copies of the module's."""
+    query = site.projections.get("q")
     spec = SwapSpec(
-        recipe, site.causal, site.heads, site.head_dim, layer_index(site.module), site.projections
+        recipe=recipe,
+        causal=site.causal,
+        heads=site.heads,
+        head_dim=site.head_dim,
+        layer=layer_index(site.module),
+        projections=site.projections,
+        width=None if query is None else query.linear(site.module).in_features,
     )
     swapped = Swapped(spec, model.config).to(dtype=model.dtype)
     mechanism, projections = swapped.mechanism, site.projections
