@@ -104,6 +104,7 @@ def mix_both_ways(
     beta: Tensor | None = None,
     *,
     delta: bool = False,
+    chunk: int = CHUNK,
 ) -> Tensor:
     """Return the sum of the recurrence in both directions, (B, H, T, E); arguments as of `mix`.
 
@@ -114,7 +115,7 @@ def mix_both_ways(
     if log_decay is not None:
         log_decay = log_decay.expand(len(k), -1, -1, -1)
         log_decay = torch.cat([log_decay, log_decay.flip(2)])
-    onward, backward = mix(q2, k2, v2, log_decay, step, delta=delta)[0].chunk(2)
+    onward, backward = mix(q2, k2, v2, log_decay, step, delta=delta, chunk=chunk)[0].chunk(2)
     out = onward + backward.flip(2)
     if delta:
         return out
