@@ -372,9 +372,7 @@ NOTES = {
             "Long inputs in which a few tokens matter and most can be skipped.",
             "Decoding at constant cost and memory per token.",
         ),
-        avoid=(
-            "Looking up one of many pairs: what is written adds up, nothing is replaced.",
-        ),
+        avoid=("Looking up one of many pairs: what is written adds up, nothing is replaced.",),
         relatives={
             "retention": "the same decay for every token",
             "gated_linear": "a decay for each channel, and no step size",
@@ -452,9 +450,7 @@ NOTES = {
             "Language models with constant memory per token, three such layers to one of `full`.",
             "Channels need different time scales, and pairs are to be looked up.",
         ),
-        avoid=(
-            "Time matters most: of these recurrences it is the slowest.",
-        ),
+        avoid=("Time matters most: of these recurrences it is the slowest.",),
         relatives={
             "gated_delta": "one decay for each head",
             "gated_linear": "the decay without the delta rule",
