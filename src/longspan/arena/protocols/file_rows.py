@@ -7,6 +7,7 @@ A row is a mechanism with changed fields, on every task or on those that it name
 mechanism = "full"                 # default: full
 kind = "reference"                 # or variant, ranked among the mechanisms; the default
 source = "our paper, section 4"
+budget = "seconds=20min"           # as --budget takes it; default: that of the file
 training = { steps = 250 }         # likewise task, model, options (of the mechanism), evaluation
                                    # (its options on validation and test) and start
 
@@ -43,13 +44,13 @@ from longspan.arena.protocols.toml_tables import (
     with_stage_nulls,
 )
 from longspan.attention import MECHANISMS, options_of
-from longspan.config import ModelConfig, TrainingConfig
+from longspan.config import ModelConfig, TrainingConfig, parse_budget
 from longspan.config.model import SCALE
 from longspan.errors import OptionError, check_name
 from longspan.results import BASELINE
 from longspan.tasks import TASKS
 
-_TEXTS = ("mechanism", "kind", "source", "from")
+_TEXTS = ("mechanism", "kind", "source", "from", "budget")
 _KINDS = ("variant", "reference")
 _PARTS = ("task", "model", "training", "options", "evaluation", "start")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # a dot separates the parts of a setting
@@ -110,6 +111,10 @@ def _read_row(
             check_fields(check_table(changes), _PARTS, "field of a row on a task")
             earlier_changes = task_changes.get(task, {})
             task_changes[task] = {**earlier_changes, **_changes(changes, mechanism, [task])}
+    budget = start.budget if start else None
+    if "budget" in table:
+        with naming("budget"):
+            budget = parse_budget(table["budget"])
     kind = start.kind if start else "variant"
     if "kind" in table:
         is_variant = check_name(table["kind"], _KINDS, "kind of row") == "variant"
@@ -121,6 +126,7 @@ def _read_row(
         source=table.get("source", start.source if start else file),
         mechanism=mechanism,
         kind=kind,
+        budget=budget,
         task_changes={task: x for task, x in task_changes.items() if x},
     )
 
