@@ -1,6 +1,8 @@
 """Render the table of docs/speedrun.md from the records in benchmarks/results/speedrun.
 
     python benchmarks/speedrun_tables.py
+
+`benchmarks/tables.py` does so, too.
 """
 
 import json

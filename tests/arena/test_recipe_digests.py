@@ -44,6 +44,7 @@ DIGESTS = {
     "compressive-transformer": "9bc52b9a8fb33ced",
     "long-short-char": "9f198aa63b0c9101",
     "path-x-small": "fe274beb03ce0f0d",
+    "speedrun": "3a75e017634737d5",
 }
 
 

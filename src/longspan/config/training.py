@@ -1,6 +1,5 @@
 """Configuration of training: optimizer, learning rate schedule, evaluation, checkpoints."""
 
-import math
 from typing import Annotated, Literal
 
 from pydantic import Strict
@@ -81,8 +80,6 @@ class TrainingConfig:
             reasons.append(f"adam_betas must be in [0, 1), got {self.adam_betas}")
         if self.max_grad_norm is not None and not self.max_grad_norm > 0:
             reasons.append(f"max_grad_norm must be positive or none, got {self.max_grad_norm}")
-        if self.stop_at is not None and not math.isfinite(self.stop_at):
-            reasons.append(f"stop_at must be a finite score or none, got {self.stop_at}")
         if self.stop_at is not None and self.stages:
             reasons.append("stop_at ends a training of one stage; omit it, or the stages")
         if reasons:

@@ -180,10 +180,10 @@ def unsourced_fields(
 
     Args:
         protocol: protocol.
-        tasks: tasks of the protocol; None: all.
+        tasks: tasks of the protocol; None: all that are available.
     """
     tasks_by_field: dict[str, tuple[str, ...]] = {}
-    for task in protocol.tasks if tasks is None else tasks:
+    for task in protocol.available_tasks if tasks is None else tasks:
         explained = explain(protocol, task)
         for field in recipe_values(protocol, task, ()):
             if (
