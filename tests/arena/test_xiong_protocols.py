@@ -7,7 +7,7 @@ import pytest
 
 from corpus_files import CORPUS, make_task, write_folder
 from dpr_files import write_dpr
-from longspan.arena import get
+from longspan.arena import get, load_protocol
 from longspan.arena.budget_resolution import apply_budget, find_resolution
 from longspan.arena.grid import find_refusal, grid
 from longspan.arena.model import is_dense
@@ -225,3 +225,27 @@ def test_equal_memory_gives_a_window_that_is_not_full_attention(cache):
     resolved = find_resolution(experiment, task)
     assert resolved.changes == {"mechanism.window": 256}
     assert not is_dense(apply_budget(experiment, resolved).config, task)
+
+
+@pytest.mark.usefixtures("registries")
+def test_commands_and_files_do_without_natural_questions(cache, tmp_path, cli):
+    register_imported(cache)
+    end = ("--cache", cache)
+    arena = ("arena", "--protocol", "xiong-pretrain", "--mechanisms", "local", "--dry-run")
+    code, out, err = cli(*arena, "--runs", tmp_path, *end)
+    assert code == 0, err
+    assert f"left out: {QUESTIONS}: not imported; run {IMPORT}" in err
+    assert CORPUS in out
+    code, _, err = cli(*arena, "--tasks", QUESTIONS, "--runs", tmp_path, *end)
+    expected = (
+        f"error: protocol 'xiong-pretrain' needs {QUESTIONS}, which is not imported; run {IMPORT}"
+    )
+    assert (code, err.strip()) == (2, expected)
+    code, out, err = cli("protocols", "check", "xiong-pretrain", *end)
+    assert code == 0, err
+    assert "values with a source" in out
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "xiong-pretrain"\n[tasks.aan_retrieval.training]\nsteps = 10\n')
+    protocol = load_protocol(str(path))
+    assert protocol.config("aan_retrieval", "local").training.steps == 10
+    assert protocol.optional_imports.keys() == {QUESTIONS}

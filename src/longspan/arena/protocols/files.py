@@ -400,6 +400,7 @@ def _check(protocol: Protocol) -> Protocol:
             with naming(f"rows.{row.name} on {task}"):
                 protocol.row(task, row.name, 0)
     for choice in protocol.choices:
-        with naming("choices"):
-            check_name(choice.field, recipe_values(protocol, choice.tasks[0], MECHANISMS), "field")
+        for task in [x for x in choice.tasks if x in tasks][:1]:
+            with naming("choices"):
+                check_name(choice.field, recipe_values(protocol, task, MECHANISMS), "field")
     return protocol
