@@ -32,6 +32,8 @@ OWN = {
     *("training.gradient_checkpointing", "training.eval_batch_size", "training.max_grad_norm"),
     *("training.evaluate_every", "training.train_eval_examples", "budget.kind", "budget.limit"),
     *("model.adaptive_cutoffs", "model.adaptive_factor", "training.schedule_over"),
+    *("model.short_convolution", "model.short_convolution_activation"),
+    *("model.output_norm", "model.output_gate"),
 }
 
 

@@ -100,7 +100,7 @@ def test_layer_is_its_formula(small, fields):
     config = small(position="rotary", is_decoder=True, **WHOLE, **fields)
     layer = randomize(SelfAttention(config, 0)).double()
     x = torch.randn(2, 7, 16, dtype=torch.float64)
-    found = layer(x, LayerContext()).states
+    result = layer(x, LayerContext()).states
     assert (layer.gate.bias is None) == bool(fields)
 
     def project(name):
@@ -110,9 +110,9 @@ def test_layer_is_its_formula(small, fields):
     mixed = layer.mechanism(project("query"), project("key"), project("value"))
     mixed = F.rms_norm(mixed, (8,), layer.norm.weight, config.layer_norm_eps)
     gated = mixed.transpose(1, 2).flatten(2) * F.silu(layer.gate(x))
-    torch.testing.assert_close(found, layer.output(gated))
+    torch.testing.assert_close(result, layer.output(gated))
     sigmoid = SelfAttention(small(output_gate="sigmoid"), 0).double()
-    found, ones = sigmoid(x).states, torch.ones(2, 2, 7, 8, dtype=torch.float64)
+    result, ones = sigmoid(x).states, torch.ones(2, 2, 7, 8, dtype=torch.float64)
     gate = sigmoid.gate(x)
     expected = torch.sigmoid(gate).unflatten(2, (2, 8)).transpose(1, 2)
     torch.testing.assert_close(sigmoid._modulate(ones, gate), expected)
@@ -148,15 +148,15 @@ def test_padded_content_changes_nothing_in_any_mechanism(small, name):
     model = randomize(LongspanModel(config)).double()
     ids, mask = torch.randint(1, 50, (3, 19)), torch.ones(3, 19, dtype=torch.bool)
     mask[0, 13:] = mask[1] = mask[2, 4:7] = False
-    found = []
-    for others in (ids, ids.flip(1)):
+    result = []
+    for padding in (ids, ids.flip(1)):
         model.zero_grad()
-        out = model(torch.where(mask, ids, others), mask).last_hidden_state
+        out = model(torch.where(mask, ids, padding), mask).last_hidden_state
         assert out[~mask].eq(0).all()
         out.sum().backward()
-        found.append((out.detach(), [p.grad for p in model.parameters() if p.grad is not None]))
-    torch.testing.assert_close(found[0], found[1])
-    assert all(grad.isfinite().all() for grad in found[0][1])
+        result.append((out.detach(), [p.grad for p in model.parameters() if p.grad is not None]))
+    torch.testing.assert_close(result[0], result[1])
+    assert all(grad.isfinite().all() for grad in result[0][1])
     trained = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
     parts = ("convolutions.value.weight", "attention.norm.weight", "attention.gate.weight")
     assert all(any(x.endswith(part) for x in trained) for part in parts)
@@ -206,10 +206,10 @@ def test_extreme_values_give_finite_results(small):
         assert x.grad.isfinite().all()
 
 
-def assert_equal_state(found, expected):
-    assert sorted(found.state) == sorted(expected.state)
+def assert_equal_state(result, expected):
+    assert sorted(result.state) == sorted(expected.state)
     for name, x in expected.state.items():
-        torch.testing.assert_close(found.state[name], x)
+        torch.testing.assert_close(result.state[name], x)
 
 
 @torch.no_grad()
@@ -239,8 +239,8 @@ def test_cache_is_moved_detached_and_shortened_like_that_of_its_mechanism(small)
         longer = model(part, cache=longer, use_cache=True).cache
     for tokens in (0, 1, 2, 6, 7):
         shorter = longer.layers[0].state.rollback(tokens)
-        kept = torch.cat((ids[:, :9], ids[:, : 7 - tokens]), 1)
-        assert_equal_state(shorter, model(kept, use_cache=True).cache.layers[0].state)
+        rest_of_ids = torch.cat((ids[:, :9], ids[:, : 7 - tokens]), 1)
+        assert_equal_state(shorter, model(rest_of_ids, use_cache=True).cache.layers[0].state)
     with pytest.raises(InputError, match="cannot forget its last 8 tokens"):
         longer.layers[0].state.rollback(8)
 
@@ -292,8 +292,8 @@ def test_encoder_decoder_convolves_its_self_attention(attention):
     assert (decoder_config(config).output_gate, config.output_gate) == ("sigmoid", "silu")
     ids = torch.randint(1, 40, (2, 12))
     options = {"max_new_tokens": 9, "num_beams": 2, "do_sample": False}
-    found = model.generate(ids, **options)
-    assert found.equal(model.generate(ids, use_cache=False, **options))
+    result = model.generate(ids, **options)
+    assert result.equal(model.generate(ids, use_cache=False, **options))
     target = torch.randint(1, 40, (2, 8))
     whole = model(ids, decoder_input_ids=target, use_cache=False).logits
     first = model(ids, decoder_input_ids=target[:, :5], use_cache=True)

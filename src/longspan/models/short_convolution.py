@@ -59,9 +59,9 @@ class ShortConvolution(nn.Module):
         """
         length = x.shape[1]
         x = F.pad(x, (0, 0, self.before, self.after)) if past is None else torch.cat((past, x), 1)
-        first, *others = self.weight[:, 0].to(x.dtype).unbind(-1)
+        first, *rest = self.weight[:, 0].to(x.dtype).unbind(-1)
         out = x[:, :length] * first
-        for shift, tap in enumerate(others, start=1):
+        for shift, tap in enumerate(rest, start=1):
             out = torch.addcmul(out, x[:, shift : shift + length], tap)
         return F.silu(out) if self.has_activation else out
 
