@@ -18,7 +18,8 @@ OWN = {
     *("task.validation", "task.end", "task.vocabulary", "task.minimum", "task.pixels"),
     *("task.grayscale", "task.split", "task.split_seed", "task.resolution", "task.difficulty"),
     *("model.initializer_range", "model.pair_head", "model.classifier_hidden_size"),
-    *("model.adaptive_cutoffs", "model.adaptive_factor"),
+    *("model.adaptive_cutoffs", "model.adaptive_factor", "model.output_norm", "model.output_gate"),
+    *("model.short_convolution", "model.short_convolution_activation"),
     *("training.gradient_accumulation_steps", "training.gradient_checkpointing"),
     *("training.eval_batch_size", "training.max_grad_norm"),
     *(
