@@ -122,6 +122,7 @@ def different_value(value, field):
         "adam_betas": [0.9, 0.98],
         "train_eval_examples": 10,
         "max_grad_norm": 0.5,
+        "stop_at": 0.5,
         "stages": [{"steps": 1, "changes": {}, "keep_optimizer": True}],
     }
     if field in choices:
