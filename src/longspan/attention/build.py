@@ -81,6 +81,9 @@ def build(
     reasons += _limit_errors(max_global_tokens, cls) + _dropout_errors(weight_dropout)
     needed = _needed_sizes(cls, sizes)
     reasons += _missing_errors(needed) + _seed_errors(options)
+    # Other sizes of the constructor are for some of its options only.
+    optional = inspect.signature(cls.__init__).parameters.keys() & sizes.keys() - needed.keys()
+    needed |= {size: sizes[size] for size in sorted(optional) if sizes[size] is not None}
     if causal and not cls.traits.causal:
         reasons.append("causal=True is not supported (traits.causal)")
     if reasons:
@@ -177,6 +180,6 @@ def options_of(name: str) -> dict[str, Any]:
     """
     cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
     parameters = inspect.signature(cls.__init__).parameters.values()
-    sizes = {"causal", *cls.traits.sizes}
+    sizes = {"causal", *SIZES}
     options = (p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in sizes)
     return {p.name: p.default for p in options}

@@ -26,17 +26,31 @@ class LocalAttention(PatternAttention):
         scale=True,
         bias=True,
         relative=True,
+        sink_logits=True,
         weight_dropout=True,
         packed=True,
         state_size="1",
     )
     small_options = {"window": 5}
 
-    def __init__(self, *, window: int = 128, causal: bool = False):
+    def __init__(
+        self,
+        *,
+        heads: int | None = None,
+        window: int = 128,
+        sink_tokens: int = 0,
+        sink_logit: bool = False,
+        causal: bool = False,
+    ):
         """Build the window pattern.
 
         Args:
+            heads: number of heads, which `sink_logit` requires.
             window: keys on each side of a query, w.
+            sink_tokens: first tokens that every query attends to, beside its window.
+            sink_logit: whether the softmax of each head has one more term in its denominator, e^z
+                with a learned z.
             causal: whether keys after the query are excluded.
         """
-        super().__init__(Window(window, 0 if causal else window), causal)
+        pattern = Window(window, 0 if causal else window)
+        super().__init__(pattern, causal, sink_tokens, sink_logit, heads)

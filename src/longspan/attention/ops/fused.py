@@ -94,6 +94,7 @@ def torch_attention(
     *,
     is_causal: bool = False,
     dropout_p: float = 0.0,
+    scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
     """Call `torch.nn.functional.scaled_dot_product_attention`, whose arguments these are.
@@ -101,7 +102,8 @@ def torch_attention(
     Every row must have a key: no backend may see an empty one.
     """
     q, k, v = fit_operands(q, k, v)
-    out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, enable_gqa=enable_gqa)
+    more = {"scale": scale, "enable_gqa": enable_gqa}
+    out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, **more)
     if out.is_cuda and out.requires_grad and not torch.compiler.is_compiling():
         out.register_hook(_fit_gradient)
     return out

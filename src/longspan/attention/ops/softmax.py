@@ -16,6 +16,7 @@ from longspan.attention.derivatives import (
 from longspan.attention.masking import apply_mask, masked_softmax, score_bias
 from longspan.attention.ops.fused import fused_attention, has_fused_kernel
 from longspan.attention.ops.precision import as_operands, dot_products
+from longspan.attention.ops.sinks import sink_rows, sink_softmax
 
 
 def softmax_attention(
@@ -25,6 +26,7 @@ def softmax_attention(
     mask: Tensor | None,
     bias: Tensor | None = None,
     dropout: float = 0.0,
+    sink: Tensor | None = None,
 ) -> Tensor:
     """Compute softmax(q k^T / sqrt(D)) v over the pairs of `mask`; rows without any pair are zero.
 
@@ -35,16 +37,25 @@ def softmax_attention(
         mask: True where a pair may be attended, broadcastable to (..., T, S), or None.
         bias: numbers added to the scores, broadcastable to (..., T, S), or None; -inf hides a pair.
         dropout: probability with which a weight becomes zero; the others grow by 1 / (1 - dropout).
+        sink: logits in the denominator, one for each head in dimension 1, or None.
     """
-    if bias is None and not dropout and q.dim() in (4, 5) and is_fused(q, k, v):
-        return _fused_blocks(q, k, v, mask)
+    more = () if sink is None else (sink,)
+    if bias is None and not dropout and q.dim() in (4, 5) and is_fused(q, k, v, *more):
+        if sink is None:
+            return _fused_blocks(q, k, v, mask)
+        if not torch.compiler.is_compiling():
+            return _fused_sink_rows(q, k, v, mask, sink)
     scores = dot_products(q, k, q.shape[-1] ** -0.5)
     if bias is not None:
         bias, mask = split_bias(bias, mask)
         # Hidden pairs have half the lowest finite score, and no bias may be lower.
         lowest = torch.finfo(scores.dtype).min / 4
         scores = scores + apply_mask(bias.to(scores.dtype).clamp(min=lowest), mask)
-    weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
+    if sink is not None:
+        sink = sink.view(-1, *(1,) * (q.dim() - 2))
+        weights = sink_softmax(scores, mask, sink)
+    else:
+        weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
     weights, (v,) = weights.to(v.dtype), as_operands(v)
     out = (F.dropout(weights, dropout) if dropout else weights) @ v
     return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
@@ -74,6 +85,17 @@ def _fused_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tenso
     mask = mask.expand(B, -1, count, -1, -1)
     q, k, v, mask = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v, mask))
     return fused_attention(q, k, v, mask).unflatten(0, (B, count)).transpose(1, 2)
+
+
+def _fused_sink_rows(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sink: Tensor) -> Tensor:
+    """Compute `softmax_attention` with a sink; blocks become rows of the batch."""
+    B, sink = q.shape[0], sink.view(1, -1, 1, 1)
+    if q.dim() == 4:
+        return sink_rows(q, k, v, mask, sink)
+    if mask is not None:
+        mask = mask.expand(B, -1, q.shape[2], -1, -1).transpose(1, 2).flatten(0, 1)
+    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
+    return sink_rows(q, k, v, mask, sink).unflatten(0, (B, -1)).transpose(1, 2)
 
 
 def split_bias(bias: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -165,14 +187,20 @@ def softmax_reference(
     mask: Tensor,
     bias: Tensor | None = None,
     dropout: float = 0.0,
+    sink: Tensor | None = None,
 ) -> Tensor:
-    """Compute `softmax_attention` as the formula: exp, sum over the allowed keys, divide, drop."""
+    """Compute `softmax_attention` as the formula: exp, sum over the allowed keys, divide, drop.
+
+    A sink, broadcastable to (..., T, 1), is one more term of the sum.
+    """
     scores = torch.einsum("...td,...sd->...ts", q, k) / q.shape[-1] ** 0.5
     scores = scores if bias is None else scores + bias
     scores = scores.masked_fill(~mask, -torch.inf)
     highest = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(q.dtype).min)
+    highest = highest if sink is None else torch.maximum(highest, sink.detach())
     weights = (scores - highest).exp()
     total = weights.sum(-1, keepdim=True)
+    total = total if sink is None else total + (sink - highest).exp()
     weights = weights / torch.where(total > 0, total, torch.ones_like(total))
     weights = F.dropout(weights, dropout) if dropout else weights
     return torch.einsum("...ts,...se->...te", weights, v)
