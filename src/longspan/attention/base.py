@@ -327,8 +327,8 @@ class Attention(MechanismHooks):
             if bias.queries is not None and readable is not None:
                 bias = dataclasses.replace(bias, queries=zero_masked(bias.queries, readable))
         sinks = self.sink_logits if x.sink_logits is None else x.sink_logits
-        scores = {"bias": bias, "relative": None, "sink_logits": sinks}
-        return x._replace(q=q, k=k, v=v, layer_input=source, **scores)
+        x = x._replace(bias=bias, relative=None, sink_logits=sinks)
+        return x._replace(q=q, k=k, v=v, layer_input=source)
 
     def create_sink_logits(self, heads: int | None) -> None:
         """Create the parameter `sink_logits`, zeros for each head: one more in the denominator.

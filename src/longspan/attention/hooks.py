@@ -107,8 +107,8 @@ class MechanismHooks(nn.Module):
         if source is not None:
             source = dataclasses.replace(source, states=state["states"][:, 0])
         tokens = state.get("q", x.q), state["k"], state["v"], state.get("real")
-        scores = {"bias": x.bias, "sink_logits": x.sink_logits}
-        out = self.attend(Inputs(*tokens, layer_input=source, **scores))
+        whole = Inputs(*tokens, layer_input=source, bias=x.bias, sink_logits=x.sink_logits)
+        out = self.attend(whole)
         return out[:, :, out.shape[2] - x.q.shape[2] :], state
 
     def state_of(self, x: Inputs) -> dict[str, Tensor] | None:

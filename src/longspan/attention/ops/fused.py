@@ -102,8 +102,8 @@ def torch_attention(
     Every row must have a key: no backend may see an empty one.
     """
     q, k, v = fit_operands(q, k, v)
-    more = {"scale": scale, "enable_gqa": enable_gqa}
-    out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, **more)
+    run = F.scaled_dot_product_attention
+    out = run(q, k, v, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     if out.is_cuda and out.requires_grad and not torch.compiler.is_compiling():
         out.register_hook(_fit_gradient)
     return out

@@ -56,8 +56,8 @@ def run_softmax(
     def rows(*inputs: Tensor, **sink: Tensor) -> Tensor:
         return resize(gathered(*(x[:, :, :T] for x in inputs[:3]), *inputs[3:], **sink), size)
 
-    pieces, extra = _RunPieces(biases, rows), extra or (None, None)
-    return softmax_in_pieces(pieces, q, k, v, *extra, sink=sink)[:, :, :T]
+    tensors = q, k, v, *(extra or (None, None))
+    return softmax_in_pieces(_RunPieces(biases, rows), *tensors, sink=sink)[:, :, :T]
 
 
 def is_piecewise(q: Tensor, k: Tensor, v: Tensor, block: int) -> bool:

@@ -47,7 +47,8 @@ class _AllKeys(Pieces):
             past = torch.ones(1, 1, rows, stop, dtype=torch.bool, device=tensors[0].device)
             mask = both_masks(mask, past.tril(stop - rows))
         bias, some = (None, None) if mask is None else kernel_bias(mask, tensors[0].dtype)
-        return Gathered(*(x[:, :, :stop] for x in tensors), bias, some)
+        k, v = (x[:, :, :stop] for x in tensors)
+        return Gathered(k, v, bias, some)
 
     def add(self, sums, number: int, piece: slice, by_key: Tensor, by_value: Tensor) -> None:
         for total, part in zip(sums, (by_key, by_value), strict=True):

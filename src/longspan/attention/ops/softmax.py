@@ -90,6 +90,8 @@ def _fused_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tenso
 def _fused_sink_rows(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sink: Tensor) -> Tensor:
     """Compute `softmax_attention` with a sink; blocks become rows of the batch."""
     B, sink = q.shape[0], sink.view(1, -1, 1, 1)
+    if mask is not None:
+        mask = mask.view(*(1,) * (q.dim() - mask.dim()), *mask.shape)
     if q.dim() == 4:
         return sink_rows(q, k, v, mask, sink)
     if mask is not None:

@@ -130,8 +130,8 @@ class _PieceSoftmax(torch.autograd.Function):
             whole = pieces.whole if sink is None else _take_sink(pieces.whole)
             inputs = inputs if sink is None else (sink, *inputs)
             gradients = differentiable_gradients(whole, inputs, grad)
-            gradients = gradients if sink is not None else (None, *gradients)
-            return None, *gradients, *(None,) * (ctx.end + 1 - len(gradients))
+            before = (None,) if sink is not None else (None, None)
+            return *before, *gradients, *(None,) * (ctx.end + 2 - len(before) - len(gradients))
         by_query, sums = pieces.empty(q, q.shape[-1], q.dtype), pieces.sums(tensors)
         for number, piece in pieces.divide(q):
             keys, values, bias, some = pieces.gather(tensors, number, piece)
