@@ -71,9 +71,8 @@ class BlockwiseAttention(PatternAttention):
                 that is a neighbor on both sides counts twice.
             circle: whether the first and the last of the `neighbors` blocks are neighbors, unless
                 causal.
-            sink_tokens: first tokens that every query attends to, beside its block.
-            sink_logit: whether the softmax of each head has one more term in its denominator, e^z
-                with a learned z.
+            sink_tokens: number of first tokens that every query attends to.
+            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
             causal: whether keys after the query are excluded.
         """
         if reason := _neighbor_refusal(block, neighbors, grid, circle):

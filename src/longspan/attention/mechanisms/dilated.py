@@ -60,9 +60,8 @@ class DilatedAttention(PatternAttention):
             window: keys on each side of a query, w; a list gives one number per layer.
             dilation: step between the keys of a window, g. [1, 1, 2] gives one number for each of
                 three heads, [[1, 1, 1], [1, 1, 2]] one for each head of two layers.
-            sink_tokens: first tokens that every query attends to, beside its window.
-            sink_logit: whether the softmax of each head has one more term in its denominator, e^z
-                with a learned z.
+            sink_tokens: number of first tokens that every query attends to.
+            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
             causal: whether keys after the query are excluded.
         """
         pattern = make_dilated_window("dilated", window, dilation, heads, layer, causal)

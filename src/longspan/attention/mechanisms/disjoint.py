@@ -47,9 +47,8 @@ class DisjointAttention(PatternAttention):
         Args:
             heads: number of heads, which `sink_logit` requires.
             block: length of a block, B.
-            sink_tokens: first tokens that every query attends to, beside its block.
-            sink_logit: whether the softmax of each head has one more term in its denominator, e^z
-                with a learned z.
+            sink_tokens: number of first tokens that every query attends to.
+            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
             causal: whether keys after the query are excluded.
         """
         super().__init__(BlockWindow(block), causal, sink_tokens, sink_logit, heads)

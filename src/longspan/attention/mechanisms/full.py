@@ -46,8 +46,7 @@ class FullAttention(Attention):
 
         Args:
             heads: number of heads, which `sink_logit` requires.
-            sink_logit: whether the softmax of each head has one more term in its denominator, e^z
-                with a learned z.
+            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
             causal: whether keys after the query are excluded.
         """
         super().__init__()

@@ -47,9 +47,8 @@ class LocalAttention(PatternAttention):
         Args:
             heads: number of heads, which `sink_logit` requires.
             window: keys on each side of a query, w.
-            sink_tokens: first tokens that every query attends to, beside its window.
-            sink_logit: whether the softmax of each head has one more term in its denominator, e^z
-                with a learned z.
+            sink_tokens: number of first tokens that every query attends to.
+            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
             causal: whether keys after the query are excluded.
         """
         pattern = Window(window, 0 if causal else window)

@@ -95,9 +95,8 @@ class LongformerAttention(PatternAttention):
                 head, or one list per layer.
             first_global: number of first tokens that are global; True: one.
             global_projections: whether global tokens have their own projections.
-            sink_tokens: first tokens that every query attends to, beside its window.
-            sink_logit: whether the softmax of each head has one more term in its denominator, e^z
-                with a learned z.
+            sink_tokens: number of first tokens that every query attends to.
+            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
             causal: whether keys after the query are excluded.
         """
         if first_global < 0:

@@ -60,8 +60,7 @@ class StridedLocalAttention(Attention):
             length: "max": n is max_length (the release pads every text to it); "real": n is the
                 number of tokens of the row, so that short rows also have groups of b.
             extra_block: whether a multiple of b gets an extra block; if not, m = ceil(n / b).
-            sink_logit: whether the softmax of each head has one more term in its denominator, e^z
-                with a learned z.
+            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
         """
         super().__init__()
         if block < 1:

@@ -16,7 +16,7 @@ from longspan.attention.derivatives import (
 from longspan.attention.masking import apply_mask, masked_softmax, score_bias
 from longspan.attention.ops.fused import fused_attention, has_fused_kernel
 from longspan.attention.ops.precision import as_operands, dot_products
-from longspan.attention.ops.sinks import sink_rows, sink_softmax
+from longspan.attention.ops.sinks import add_sink_key, sink_softmax
 
 
 def softmax_attention(
@@ -39,12 +39,9 @@ def softmax_attention(
         dropout: probability with which a weight becomes zero; the others grow by 1 / (1 - dropout).
         sink: logits in the denominator, one for each head in dimension 1, or None.
     """
-    more = () if sink is None else (sink,)
-    if bias is None and not dropout and q.dim() in (4, 5) and is_fused(q, k, v, *more):
-        if sink is None:
-            return _fused_blocks(q, k, v, mask)
-        if not torch.compiler.is_compiling():
-            return _fused_sink_rows(q, k, v, mask, sink)
+    sink = None if sink is None else sink.view(-1, *(1,) * (q.dim() - 2))
+    if bias is None and not dropout and q.dim() in (4, 5) and is_fused(q, k, v, sink):
+        return _fused_blocks(q, k, v, mask, sink)
     scores = dot_products(q, k, q.shape[-1] ** -0.5)
     if bias is not None:
         bias, mask = split_bias(bias, mask)
@@ -52,7 +49,6 @@ def softmax_attention(
         lowest = torch.finfo(scores.dtype).min / 4
         scores = scores + apply_mask(bias.to(scores.dtype).clamp(min=lowest), mask)
     if sink is not None:
-        sink = sink.view(-1, *(1,) * (q.dim() - 2))
         weights = sink_softmax(scores, mask, sink)
     else:
         weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
@@ -61,43 +57,46 @@ def softmax_attention(
     return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
 
 
-def is_fused(q: Tensor, k: Tensor, v: Tensor, *more: Tensor) -> bool:
+def is_fused(q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None) -> bool:
     """Return whether torch's fused kernel computes these rows and their gradients faster.
 
     It never stores the weights. Its gradient is slow in half precision.
     """
-    needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *more))
+    needs_grad = torch.is_grad_enabled() and any(
+        x.requires_grad for x in (q, k, v, *more) if x is not None
+    )
     return has_fused_kernel(q, k, v) and not (needs_grad and q.dtype.itemsize < 4)
 
 
-def _fused_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def _fused_blocks(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sink: Tensor | None
+) -> Tensor:
     """Compute `softmax_attention` by torch's fused kernel, which takes two leading dimensions."""
+    if sink is not None:
+        inputs, rows = (
+            add_sink_key(q, k, v, sink),
+            None if mask is None else F.pad(mask, (1, 0), value=True),
+        )
+        out = _run_blocks(*inputs, rows, q.shape[-1] ** -0.5)[..., : v.shape[-1]]
+        return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
+    return _run_blocks(q, k, v, mask)
+
+
+def _run_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float | None = None):
     if q.dim() == 4:
-        return fused_attention(q, k, v, mask)
+        return fused_attention(q, k, v, mask, scale=scale)
     B, count = q.shape[0], q.shape[2]
     if mask is not None:
         mask = mask.view(*(1,) * (5 - mask.dim()), *mask.shape)
     if mask is None or mask.shape[:2] == (1, 1):
         # Rows and heads share the mask of each block.
         q, k, v = (x.flatten(0, 1) for x in (q, k, v))
-        out = fused_attention(q, k, v, None if mask is None else mask[0])
+        out = fused_attention(q, k, v, None if mask is None else mask[0], scale=scale)
         return out.unflatten(0, (B, -1))
     mask = mask.expand(B, -1, count, -1, -1)
     q, k, v, mask = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v, mask))
-    return fused_attention(q, k, v, mask).unflatten(0, (B, count)).transpose(1, 2)
-
-
-def _fused_sink_rows(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sink: Tensor) -> Tensor:
-    """Compute `softmax_attention` with a sink; blocks become rows of the batch."""
-    B, sink = q.shape[0], sink.view(1, -1, 1, 1)
-    if mask is not None:
-        mask = mask.view(*(1,) * (q.dim() - mask.dim()), *mask.shape)
-    if q.dim() == 4:
-        return sink_rows(q, k, v, mask, sink)
-    if mask is not None:
-        mask = mask.expand(B, -1, q.shape[2], -1, -1).transpose(1, 2).flatten(0, 1)
-    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
-    return sink_rows(q, k, v, mask, sink).unflatten(0, (B, -1)).transpose(1, 2)
+    out = fused_attention(q, k, v, mask, scale=scale)
+    return out.unflatten(0, (B, count)).transpose(1, 2)
 
 
 def split_bias(bias: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
