@@ -5,6 +5,10 @@
 over all real keys s, or those with s <= t + (S - T) when causal: queries are aligned to the end
 of the keys, as in decoding (torch's own `is_causal` aligns them to the start). `attend` calls
 `scaled_dot_product_attention`: time grows as T^2, and so does memory if a mask must be built.
+
+With `sink_logit` a learned z_h of each head h joins the denominator, as in OpenAI's gpt-oss:
+
+    out_t = sum_s e^(x_ts) v_s / (e^(z_h) + sum_s e^(x_ts)),   x_ts = q_t . k_s / sqrt(D)
 """
 
 from functools import partial

@@ -8,9 +8,8 @@ tokens of the row (`global_mask`, whose number may differ between rows, and the 
 `first_global`). A key in both counts once. When causal, j <= i everywhere. The window w is
 one-sided; the paper and published checkpoints count both sides: their 512 is 256 here.
 
-Causal, with `first_global=4`, it is a window with sink tokens, as StreamingLLM keeps them (Xiao et
-al. 2024, https://arxiv.org/abs/2309.17453, section 3.2): a cache holds w + 4 keys, however long the
-text. There positions are those within the cache; here they are those of the text.
+All queries attend to the first `sink_tokens`, which attend to their window, see `local`. Causal,
+`first_global=4` is the same as `sink_tokens=4`.
 
 The published system for classification has a global first token and `global_projections`: qg, kg,
 vg are separate projections of the layer's input, which the model passes as `layer_input`, and start
