@@ -81,9 +81,6 @@ def build(
     reasons += _limit_errors(max_global_tokens, cls) + _dropout_errors(weight_dropout)
     needed = _needed_sizes(cls, sizes)
     reasons += _missing_errors(needed) + _seed_errors(options)
-    # Other sizes of the constructor are for some of its options only.
-    optional = inspect.signature(cls.__init__).parameters.keys() & sizes.keys() - needed.keys()
-    needed |= {size: sizes[size] for size in sorted(optional) if sizes[size] is not None}
     if causal and not cls.traits.causal:
         reasons.append("causal=True is not supported (traits.causal)")
     if reasons:
@@ -108,8 +105,13 @@ def _signature(name: str, options: dict[str, Any]) -> str:
 
 
 def _needed_sizes(cls: type[Attention], sizes: dict[str, int | None]) -> dict[str, Any]:
-    """Return the sizes that the constructor takes; the width follows from the heads."""
+    """Return the sizes that the constructor takes; the width follows from the heads.
+
+    Sizes that are not in `traits.sizes` are for some of its options only.
+    """
     needed: dict[str, Any] = {size: sizes[size] for size in cls.traits.sizes}
+    others = inspect.signature(cls.__init__).parameters.keys() & sizes.keys() - needed.keys()
+    needed |= {size: sizes[size] for size in sorted(others) if sizes[size] is not None}
     heads, head_dim = sizes["heads"], sizes["head_dim"]
     if needed.get("width", 0) is None and type(heads) is type(head_dim) is int:
         needed["width"] = heads * head_dim
