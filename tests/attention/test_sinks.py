@@ -147,6 +147,13 @@ def test_queries_attend_to_the_first_keys_and_their_own(name, causal):
         assert_near(attention(*inputs)[:, :, rows], plain(*inputs)[:, :, rows], "first tokens")
 
 
+def test_first_tokens_anchor_a_document():
+    for name, options in WITH_TOKENS.items():
+        traits = make(name, **options, **TOKENS).traits
+        assert traits.anchored, name
+        assert not traits.packed, name
+
+
 def test_causal_first_tokens_are_global():
     inputs = qkv(T)
     sinks, global_ = (
@@ -214,6 +221,17 @@ def test_half_precision_keeps_large_logits(name, dtype):
     expected = make(name, logits=logits.double(), backend="reference", **options)(*wide)
     error = (attention(q, k, v).double() - expected).norm() / expected.norm()
     assert error < 0.01
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("logit", [-6e4, 6e4])
+def test_extreme_logits_of_half_precision_are_finite(logit):
+    inputs = qkv(80, D=64, dtype=torch.float16)
+    for name, options in (("full", {}), ("local", {"window": 40})):
+        logits = torch.full((HEADS,), logit)
+        out = make(name, dtype=torch.float16, logits=logits, **options)(*inputs)
+        plain = make(name, dtype=torch.float16, logits=None, **options)(*inputs)
+        assert_near(out, plain if logit < 0 else torch.zeros_like(out), name, 2e-3)
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ from torch import Tensor
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.masking import masked_softmax
 from longspan.attention.ops.fused import torch_attention
+from longspan.attention.ops.precision import at_least_float32
 
 FEATURES = 8  # of the key of a sink alone: kernels on CUDA load eight at a time
 
@@ -31,24 +32,23 @@ def sink_softmax(scores: Tensor, mask: Tensor | None, sink: Tensor) -> Tensor:
     return masked_softmax(scores, F.pad(mask, (0, 1), value=True))[..., :-1]
 
 
-def add_sink_key(q: Tensor, k: Tensor, v: Tensor, sink: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return inputs (..., T, D) with the sink as the first key, and wider rows.
+def add_sink_key(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sink: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Return inputs (..., T, D) with the sink as the first key, and their mask or bias.
 
     The key has features of its own, in which queries are one, so that no bias of all pairs is
     formed. Two of them hold the logit, which half precision would round. Scores keep the factor of
     the width before.
     """
-    D, zeros = q.shape[-1], k.new_zeros(*k.shape[:-2], 1, 1)
-    logit = sink * D**0.5
+    most = torch.finfo(q.dtype).max / 4
+    logit = (at_least_float32(sink) * q.shape[-1] ** 0.5).clamp(-most, most)
     high = logit.detach().to(q.dtype)
-    parts = [x.to(q.dtype).expand_as(zeros) for x in (high, logit - high)]
-    widths = D, FEATURES - len(parts)
-    key = torch.cat(
-        [F.pad(zeros, (0, widths[0] - 1)), *parts, F.pad(zeros, (0, widths[1] - 1))], -1
-    )
-    ones = q.new_ones(*q.shape[:-1], len(parts))
-    q = F.pad(torch.cat([q, ones], -1), (0, widths[1]))
-    return q, torch.cat([key, F.pad(k, (0, FEATURES))], -2), F.pad(v, (0, FEATURES, 1, 0))
+    parts = torch.cat([high, (logit - high).to(q.dtype)], -1).expand(*k.shape[:-2], 1, 2)
+    key = F.pad(parts, (q.shape[-1], FEATURES - 2))
+    q = F.pad(torch.cat([q, q.new_ones(*q.shape[:-1], 2)], -1), (0, FEATURES - 2))
+    k, v = torch.cat([key, F.pad(k, (0, FEATURES))], -2), F.pad(v, (0, FEATURES, 1, 0))
+    return q, k, v, None if mask is None else F.pad(mask, (1, 0), value=mask.dtype == torch.bool)
 
 
 def sink_attention(
@@ -66,9 +66,7 @@ def sink_attention(
     if enable_gqa:
         k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
     scale, width = q.shape[3] ** -0.5, v.shape[3]
-    q, k, v = add_sink_key(q, k, v, sink)
-    if mask is not None:
-        mask = F.pad(mask, (1, 0), value=mask.dtype == torch.bool)
+    q, k, v, mask = add_sink_key(q, k, v, mask, sink)
     if is_causal:
         q = F.pad(q, (0, 0, 1, 0))  # a query of the sink, so that the others keep their order
     out = torch_attention(q, k, v, mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale)

@@ -41,7 +41,11 @@ def softmax_attention(
     """
     sink = None if sink is None else sink.view(-1, *(1,) * (q.dim() - 2))
     if bias is None and not dropout and q.dim() in (4, 5) and is_fused(q, k, v, sink):
-        return _fused_blocks(q, k, v, mask, sink)
+        if sink is None:
+            return _fused_blocks(q, k, v, mask)
+        out = _fused_blocks(*add_sink_key(q, k, v, mask, sink), q.shape[-1] ** -0.5)
+        out = out[..., : v.shape[-1]]
+        return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
     scores = dot_products(q, k, q.shape[-1] ** -0.5)
     if bias is not None:
         bias, mask = split_bias(bias, mask)
@@ -69,20 +73,9 @@ def is_fused(q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None) -> bool:
 
 
 def _fused_blocks(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sink: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float | None = None
 ) -> Tensor:
     """Compute `softmax_attention` by torch's fused kernel, which takes two leading dimensions."""
-    if sink is not None:
-        inputs, rows = (
-            add_sink_key(q, k, v, sink),
-            None if mask is None else F.pad(mask, (1, 0), value=True),
-        )
-        out = _run_blocks(*inputs, rows, q.shape[-1] ** -0.5)[..., : v.shape[-1]]
-        return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
-    return _run_blocks(q, k, v, mask)
-
-
-def _run_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float | None = None):
     if q.dim() == 4:
         return fused_attention(q, k, v, mask, scale=scale)
     B, count = q.shape[0], q.shape[2]

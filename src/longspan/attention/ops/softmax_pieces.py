@@ -144,6 +144,7 @@ class _PieceSoftmax(torch.autograd.Function):
             pieces.put(by_query, gradients[0], piece, add=number > 0)
             pieces.add(sums, number, piece, *gradients[1:])
         by_sink = None
+        # The sink has the weight of a key and no value: its gradient is p (0 - sum(p dp)).
         if sink is not None:
             inner = (at_least_float32(grad) * out).sum(-1, keepdim=True)
             by_sink = (-inner * (sink - logs).exp()).sum_to_size(sink.shape).to(sink.dtype)
