@@ -213,7 +213,7 @@ def test_extreme_logits(name, options):
 @pytest.mark.parametrize("name", ["full", "local"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_keeps_large_logits(name, dtype):
-    """A logit of 24.7 would be rounded by 0.05 in bfloat16, and the weights change by 2.5 percent."""
+    """In bfloat16 a logit of 24.7 would be rounded by 0.05, and weights change by 2.5 percent."""
     options = {} if name == "full" else {"window": 40}
     attention = make(name, dtype=dtype, **options)
     attention.sink_logits.data = logits = torch.full((HEADS,), 24.7)

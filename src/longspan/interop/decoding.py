@@ -1,5 +1,6 @@
 """Attention of the last queries, whose earlier keys come from a cache of transformers."""
 
+import functools
 from typing import Any
 
 import torch.nn.functional as F
@@ -63,8 +64,8 @@ def attend_last(
         return attention(q, k, v, bias=bias, **inputs)[:, :, before:]
     cache = attention.make_cache(before, q, v, state)
     new_k, new_v = k[:, :, before:], v[:, :, before:]
-    scores = {"scale": scale, "bias": bias, "sink_logits": sink_logits}
-    return attention.step(q, new_k, new_v, cache, new, **scores)[0]
+    step = functools.partial(attention.step, sink_logits=sink_logits)
+    return step(q, new_k, new_v, cache, new, scale=scale, bias=bias)[0]
 
 
 def _split(mask: Tensor | None, before: int) -> tuple[Tensor | None, Tensor | None]:
