@@ -49,6 +49,7 @@ NOTES = {
             "Neighbors carry the information: characters, pixels, language modeling.",
             "Cost must grow in proportion to the length, with an exact softmax.",
             "Decoding with a cache that stops growing.",
+            "Texts without end: `sink_tokens` keeps the first tokens in sight and in the cache.",
         ),
         avoid=(
             "A token must read another that is further away than all layers together reach.",
@@ -95,7 +96,7 @@ NOTES = {
             "question answering.",
             "The window should differ between layers, or be dilated in some heads.",
             "Checkpoints published for Longformer are the starting point.",
-            "Decoding with a window and sink tokens, in a bounded cache (`first_global`).",
+            "Decoding with a window and sink tokens, in a bounded cache (`sink_tokens`).",
         ),
         avoid=(
             "No token has a special role, and every token must find a distant one.",

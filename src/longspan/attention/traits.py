@@ -46,6 +46,7 @@ class Traits:
         bias: supports `bias`: an exact softmax to whose scores a call can add numbers.
         relative: supports `relative`: an exact softmax to whose scores a call can add numbers that
             depend on the distance, at the growth of `cost`.
+        sink_logits: supports `sink_logits`: an exact softmax with one more term in its denominator.
         weight_dropout: supports `weight_dropout`: forms weights, of which training can drop some.
         inputs: which of q, k and v it uses; a model creates only these projections.
         mixes_queries: a row of the output depends on other queries as well (they form landmarks or
@@ -77,6 +78,7 @@ class Traits:
     scale: bool = False
     bias: bool = False
     relative: bool = False
+    sink_logits: bool = False
     weight_dropout: bool = False
     inputs: Projected = "qkv"
     mixes_queries: bool = False
