@@ -16,8 +16,10 @@ block of a row is never selected, which only the causal form implies, and it has
 import torch
 
 from longspan.attention.base import Attention, Traits, append_tokens, register
+from longspan.attention.ops.open_sizes import resize
 from longspan.attention.ops.precision import dot_products
 from longspan.attention.ops.selected_blocks import (
+    append_blocks,
     block_candidates,
     block_means,
     reference_mask,
@@ -42,6 +44,7 @@ class MobaAttention(Attention):
         anchored=True,
     )
     small_options = {"block": 4, "num_selected_blocks": 2}
+    shared_state = ("k", "v", "means")
 
     def __init__(self, *, block: int = 128, num_selected_blocks: int = 3, causal: bool = False):
         """Store the sizes.
@@ -59,13 +62,13 @@ class MobaAttention(Attention):
 
     def attend(self, x):
         """Compute all rows."""
-        return self._rows(*x[:4])
+        return self._rows(*x[:4], block_means(x.k, self.block, x.key_mask))
 
-    def _rows(self, q, k, v, key_mask):
+    def _rows(self, q, k, v, key_mask, means):
         """Select blocks for the last T rows, and attend to them, (B, H, T, E)."""
         T, sizes = q.shape[2], (self.block, key_mask, self.causal)
-        means = block_means(k.detach(), self.block, key_mask)
         _, allowed = block_candidates(k, T, *sizes)
+        means = resize(means.detach(), allowed.shape[3])
 
         def score(piece):
             scores = dot_products(q.detach()[:, :, piece], means)
@@ -84,13 +87,16 @@ class MobaAttention(Attention):
         return softmax_reference(q, k, v, mask)
 
     def state_of(self, x):
-        """Return all keys and values."""
-        return append_tokens(None, {"k": x.k, "v": x.v}, x.key_mask)
+        """Return all keys and values, which later queries may select, and the means of blocks."""
+        state = append_tokens(x.cache, {"k": x.k, "v": x.v}, x.key_mask, grows=True)
+        keys = state["k"], self.block, state.get("real")
+        return state | {"means": append_blocks(x.cache, "means", *keys)}
 
     def advance(self, x):
-        """Keep all keys, which later queries may select."""
-        state = append_tokens(x.cache, {"k": x.k, "v": x.v}, x.key_mask, grows=True)
-        return self._rows(x.q, state["k"], state["v"], state.get("real")), state
+        """Append the new tokens, and compute their rows."""
+        state = self.state_of(x)
+        means, real = state["means"], state.get("real")
+        return self._rows(x.q, state["k"], state["v"], real, means), state
 
     def flops(self, T, head_dim):
         """Count the scores of all blocks, and two products over the attended ones."""

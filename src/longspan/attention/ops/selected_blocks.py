@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longspan.attention.cache import Cache, extend_tensor
 from longspan.attention.masking import score_bias
 from longspan.attention.ops.fused import has_fused_kernel, kernel_bias
 from longspan.attention.ops.gathered_keys import gathered_softmax
@@ -104,6 +105,33 @@ def block_means(x: Tensor, block: int, key_mask: Tensor | None) -> Tensor:
         key_mask = torch.ones(1, x.shape[2], dtype=torch.bool, device=x.device)
     count = split_blocks(key_mask, block, 1).sum(-1)
     return total / count.clamp(min=1)[:, None, :, None].to(total.dtype)
+
+
+def append_blocks(
+    cache: Cache | None,
+    name: str,
+    x: Tensor,
+    block: int,
+    key_mask: Tensor | None,
+    compress: Callable[..., Tensor] = block_means,
+) -> Tensor:
+    """Return one row for each whole block of tokens, with those of the last step as they are.
+
+    Args:
+        cache: cache before the new tokens, or None.
+        name: name of the rows in its state.
+        x: rows of all tokens so far (B, H, S, D), zero where masked.
+        block: length of a block.
+        key_mask: True at real rows (B, S), or None for all.
+        compress: function of rows, block and mask to a row for each block.
+    """
+    old = None if cache is None else cache.state[name]
+    part = slice(0 if old is None else old.shape[2] * block, x.shape[2] // block * block)
+    if part.start < part.stop:
+        mask = None if key_mask is None else key_mask[:, part]
+        new = compress(x[:, :, part], block, mask)
+        return new if old is None else extend_tensor(old, new, 2)
+    return at_least_float32(x[:, :, :0].clone()) if old is None else old
 
 
 def selected_attention(
