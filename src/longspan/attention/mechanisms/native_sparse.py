@@ -195,7 +195,8 @@ class NativeSparseAttention(Attention):
             scores = dot_products(q[:, :, piece], keys, D**-0.5)
             scores = scores.masked_fill(~mask[:, :, piece], -torch.inf)
             # Logarithms of the weights, which may all be zero but the largest.
-            scores = scores - scores.logsumexp(3, keepdim=True)
+            if self.shared_heads > 1:
+                scores = scores - scores.logsumexp(3, keepdim=True)
             scores = resize(scores, N * ratio, 3, -torch.inf).unflatten(3, (N, ratio))
             scores = scores.unflatten(1, (-1, self.shared_heads)).logsumexp((2, 5))
             scores = scores.masked_fill(fixed[piece], torch.inf)
