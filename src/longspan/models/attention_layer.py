@@ -215,7 +215,9 @@ class SelfAttention(ProjectedAttention):
             source = self._layer_input(x)
             mixed, new_cache, loss = self._step(context, q, k, v, cache, context.mask, source)
         else:
-            mixed, loss = self._attend(x, q, k, v, context), self._loss(q, k, v, context.mask)
+            source = self._layer_input(x) if self.training else None
+            loss = self._loss(q, k, v, context.mask, source)
+            mixed = self._attend(x, q, k, v, context)
         weights = self._weights(x, q, k, v, context) if context.output_attentions else None
         cache = new_cache if context.use_cache else None
         return LayerOutput(self._merge_heads(mixed), cache, loss, weights)
@@ -234,7 +236,7 @@ class SelfAttention(ProjectedAttention):
 
         The tokens, their mask and layer input may be those of some rows of the batch.
         """
-        loss = self._loss(q, k, v, mask, cache)
+        loss = self._loss(q, k, v, mask, source, cache)
         q, added = add_positions(self.positions, context.relative, q)
         options = {"layer_input": source, "record": context.record, **added}
         return *self.mechanism.step(q, k, v, cache, mask, **options), loss
@@ -264,10 +266,16 @@ class SelfAttention(ProjectedAttention):
         )
 
     def _loss(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: Cache | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        source: LayerInput | None,
+        cache: Cache | None = None,
     ) -> Tensor | None:
         """Return the loss of the mechanism's own parameters in training, or None."""
-        x = Inputs(q, k, v, mask=mask, cache=cache)
+        x = Inputs(q, k, v, layer_input=source, mask=mask, cache=cache)
         return self.mechanism.auxiliary_loss(x) if self.training else None
 
     def _attend(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, context: LayerContext) -> Tensor:

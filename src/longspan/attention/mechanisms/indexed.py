@@ -5,13 +5,13 @@
     I_ts = sum_j w_tj relu(a_tj . b_s / sqrt(C)) / sqrt(J);  j < J = `index_heads`, C = `index_dim`
 
 The indexer is small: a = x W_a and w = x W_w for each of its heads, b = layer_norm(x W_b), x the
-layer's input. The first half of a and b is rotated by the position, so it sees distances. Of equal
-scores, the key nearest to the end is selected. Causal: no key after t. Without `layer_input`, a and w
-are projected from the queries of all heads, b from the keys.
+layer's input. The first half of a and b is rotated by the position, so that it sees distances. Of
+equal scores, the later key is selected. Causal: no key after t. Without `layer_input`, a and w are
+projected from the queries of all heads, b from the keys.
 
 Selection has no gradient. The indexer learns from `auxiliary_loss` alone, and nothing else does:
-the mean over queries of KL(p_t || softmax_s(I_ts)), where p_t is the mean of the heads' weights, over
-all keys (`trained_on` "all", the paper's warm-up) or over the selected ones ("selected").
+the mean over queries of KL(p_t || softmax_s(I_ts)), where p_t is the mean of the heads' weights,
+over all keys (`trained_on` "all", the paper's warm-up) or over the selected ones ("selected").
 
 Differences from transformers' DeepseekV32Indexer: W_a reads x, no narrower projection of it; the
 indexer can be trained; there is a form without causality.
@@ -27,12 +27,15 @@ from torch import Tensor, nn
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.masking import both_masks, zero_masked
+from longspan.attention.ops.gathered_keys import gathered_softmax
+from longspan.attention.ops.open_sizes import is_open
 from longspan.attention.ops.precision import at_least_float32, dot_products
 from longspan.attention.ops.relative_positions import sinusoids
-from longspan.attention.ops.selected_blocks import Selected, select_top
-from longspan.attention.ops.selected_keys import dense_mask, softmax_selected
-from longspan.attention.ops.softmax import pair_mask, softmax_reference
+from longspan.attention.ops.selected_blocks import ROWS, Selected, select_top
+from longspan.attention.ops.softmax import pair_mask, softmax_attention, softmax_reference
 from longspan.errors import InputError, OptionError
+
+FEW = 16  # keys for each selected one of all queries, from which the selected ones are gathered
 
 
 @register("indexed", size_option="num_selected_keys")
@@ -95,24 +98,26 @@ class IndexedAttention(Attention):
     def _read(self, x) -> tuple[Tensor, Tensor, Tensor]:
         """Return the a, w and b of the new tokens."""
         if x.layer_input is None:
-            sources = (y.transpose(1, 2).flatten(2) for y in (x.q, repeat_heads(x.k, x.q.shape[1])))
+            heads = x.q, repeat_heads(x.k, x.q.shape[1])
+            queries, keys = (y.transpose(1, 2).flatten(2) for y in heads)
         else:
-            sources = (x.layer_input.states,) * 2
-        return self.indexer(*(at_least_float32(y.detach()) for y in sources), x.before)
+            queries = keys = x.layer_input.states
+        return self.indexer(*(at_least_float32(y.detach()) for y in (queries, keys)), x.before)
 
     def _select(self, a, w, b, key_mask) -> Selected:
-        """Select keys for the last T rows, (B, T, n)."""
+        """Select keys for the last T rows, (B, 1, T, n)."""
         T, S = a.shape[2], b.shape[1]
 
         def score(piece):
             seen = self._seen(T, S, key_mask, piece)
-            return index_scores(a[:, :, piece], w[:, piece], b).masked_fill(~seen, -torch.inf)
+            scores = index_scores(a[:, :, piece], w[:, piece], b)
+            return scores.masked_fill(~seen, -torch.inf)[:, None]
 
         return select_top(score, T, self.num_selected_keys)
 
     def _seen(self, T, S, key_mask, piece) -> Tensor:
         """Return the keys that some of the last T of S tokens may select, (1 or B, t, S)."""
-        key = torch.arange(S, device=self.indexer.device)
+        key = torch.arange(S, device=self.indexer.key.weight.device)
         position = key[S - T :][piece, None]
         seen = (key <= position if self.causal else key.expand(len(position), -1) >= 0)[None]
         return seen if key_mask is None else seen & key_mask[:, None]
@@ -210,17 +215,10 @@ class Indexer(nn.Module):
         self.norm = nn.LayerNorm(dim, eps=1e-6)
         self.head_weights = nn.Linear(width, heads, bias=False)
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the parameters."""
-        return self.key.weight.device
-
     def forward(self, x: Tensor, y: Tensor, before: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return a (B, J, T, C) and w (B, T, J) of x, and b (B, T, C) of y, after `before` tokens."""
-        a, w, b = (
-            F.linear(z, layer.weight.to(z.dtype))
-            for z, layer in ((x, self.query), (x, self.head_weights), (y, self.key))
-        )
+        """Return a (B, J, T, C) and w (B, T, J) of x, b (B, T, C) of y, after `before` tokens."""
+        pairs = (x, self.query), (x, self.head_weights), (y, self.key)
+        a, w, b = (F.linear(z, layer.weight.to(z.dtype)) for z, layer in pairs)
         scale, shift = (z.to(b.dtype) for z in (self.norm.weight, self.norm.bias))
         b = F.layer_norm(b, (self.dim,), scale, shift, self.norm.eps)
         a = a.unflatten(2, (self.heads, self.dim)).transpose(1, 2)
@@ -229,11 +227,46 @@ class Indexer(nn.Module):
 
 
 def rotate(x: Tensor, positions: Tensor) -> Tensor:
-    """Rotate the first half of the columns (..., T, C), as pairs (i, i + C / 4), by the positions."""
+    """Rotate the first half of the columns (..., T, C) by the positions, pairs (i, i + C / 4)."""
     pairs = x.shape[-1] // 4
     sin, cos = sinusoids(positions, 2 * pairs).to(x.dtype).chunk(2, -1)
     first, second, rest = x.split([pairs, pairs, x.shape[-1] - 2 * pairs], -1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], -1)
+
+
+def softmax_selected(q: Tensor, k: Tensor, v: Tensor, selected: Selected, causal: bool) -> Tensor:
+    """Compute softmax attention of each query to the selected keys; rows without any are zero.
+
+    A few queries of a long row gather their keys. Others multiply by all keys: on CPU that takes
+    less time than copying the selected ones for each query.
+
+    Args:
+        q: queries (B, H, T, D); the last one is at the position of the last key.
+        k: keys (B, H, S, D).
+        v: values (B, H, S, E).
+        selected: keys of each query, each at most once (B, 1, T, n).
+        causal: whether no selected key is after its query.
+    """
+    T, S = q.shape[2], k.shape[2]
+    if torch.compiler.is_compiling() or is_open(S):
+        return softmax_attention(q, k, v, dense_mask(selected, S))
+    if FEW * T * selected.numbers.shape[3] < S:
+        return gathered_softmax(q, k, v, *selected, real=None)
+    outs = []
+    for first in range(0, T, ROWS):
+        rows = slice(first, min(first + ROWS, T))
+        end = S - T + rows.stop if causal else S
+        mask = dense_mask(Selected(*(x[:, :, rows] for x in selected)), end)
+        outs.append(softmax_attention(q[:, :, rows], k[:, :, :end], v[:, :, :end], mask))
+    return outs[0] if len(outs) == 1 else torch.cat(outs, 2)
+
+
+def dense_mask(selected: Selected, keys: int) -> Tensor:
+    """Return True at the selected keys of each query, (B, 1, T, keys)."""
+    index, real = selected
+    mask = real.new_zeros(*index.shape[:3], keys + 1)
+    # Places that hold none write behind the last key.
+    return mask.scatter(3, torch.where(real, index, keys), True)[..., :keys]
 
 
 def index_scores(a: Tensor, w: Tensor, b: Tensor) -> Tensor:

@@ -62,7 +62,8 @@ class MobaAttention(Attention):
 
     def attend(self, x):
         """Compute all rows."""
-        return self._rows(*x[:4], block_means(x.k, self.block, x.key_mask))
+        means = block_means(x.k, self.block, x.key_mask)
+        return self._rows(x.q, x.k, x.v, x.key_mask, means)
 
     def _rows(self, q, k, v, key_mask, means):
         """Select blocks for the last T rows, and attend to them, (B, H, T, E)."""
@@ -112,4 +113,6 @@ class MobaAttention(Attention):
             even = T % size == 0 or count >= blocks - 1
             return T * min(T, (1 + count) * size) if even else None
         past = sum(min(size, T - i * size) * min(i, count) * size for i in range(blocks))
-        return past + sum(n * (n + 1) // 2 for n in [size] * (blocks - 1) + [T - (blocks - 1) * size])
+        return past + sum(
+            n * (n + 1) // 2 for n in [size] * (blocks - 1) + [T - (blocks - 1) * size]
+        )
