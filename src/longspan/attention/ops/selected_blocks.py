@@ -5,6 +5,7 @@ block is copied for each query: a query is copied once for each block it selects
 query are merged by their log weights. Shapes follow from the number of selected blocks alone.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -380,16 +381,13 @@ def reference_mask(scores: Tensor, real: Tensor, block: int, count: int, causal:
         count: number of selected blocks.
         causal: whether keys after the query are excluded.
     """
-    T = scores.shape[2]
-    mask = torch.zeros(*scores.shape[:3], T, dtype=torch.bool)
+    mask = torch.zeros(*scores.shape[:3], scores.shape[2], dtype=torch.bool)
     blocks = [[n for n, x in enumerate(row.split(block)) if x.any()] for row in real.cpu()]
-    for b, head in enumerate(scores.tolist()):
-        for h, rows in enumerate(head):
-            for t, row in enumerate(rows):
-                home = t // block
-                others = [n for n in blocks[b] if (n < home if causal else n != home)]
-                best = sorted(others, key=lambda n: (row[n], n))[-count:]
-                for n in (home, *best):
-                    mask[b, h, t, n * block : (n + 1) * block] = True
+    rows = scores.tolist()
+    for b, h, t in itertools.product(*map(range, scores.shape[:3])):
+        row, home = rows[b][h][t], t // block
+        others = [n for n in blocks[b] if (n < home if causal else n != home)]
+        for n in (home, *sorted(others, key=row.__getitem__)[-count:]):
+            mask[b, h, t, n * block : (n + 1) * block] = True
     mask = mask.tril() if causal else mask
     return mask.to(real.device) & real[:, None, None]
