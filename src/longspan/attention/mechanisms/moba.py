@@ -100,10 +100,9 @@ class MobaAttention(Attention):
         return self._rows(x.q, state["k"], state["v"], real, means), state
 
     def flops(self, T, head_dim):
-        """Count the scores of all blocks, and two products over the attended ones."""
-        blocks = -(-T // self.block)
-        attended = min(blocks, 1 + self.num_selected_blocks) * self.block
-        return 2 * T * head_dim * (blocks + 2 * attended)
+        """Count scores of blocks and two products over the attended; at most those of all pairs."""
+        blocks, attended = -(-T // self.block), (1 + self.num_selected_blocks) * self.block
+        return min(2 * T * head_dim * (blocks + 2 * attended), 4 * T * T * head_dim)
 
     def pairs(self, T):
         """Count from the sizes; without causality that of the last block depends on the keys."""
