@@ -103,10 +103,14 @@ def test_compressed_blocks_without_a_real_token_are_no_keys(causal):
 def test_an_mlp_has_a_vector_for_each_place():
     attention = part("compressed", compression="mlp")
     q, k, v = qkv(4)
-    expected = attention.values.output.bias + torch.relu(
-        attention.values.hidden.bias
-        + attention.values.hidden.weight @ (v[0, 0, :2] + attention.values.places).flatten()
-    ) @ attention.values.output.weight.T
+    expected = (
+        attention.values.output.bias
+        + torch.relu(
+            attention.values.hidden.bias
+            + attention.values.hidden.weight @ (v[0, 0, :2] + attention.values.places).flatten()
+        )
+        @ attention.values.output.weight.T
+    )
     assert_near(attention(q, k, v)[0, 0, 1], expected, "row that sees one block")
 
 
@@ -161,7 +165,12 @@ def test_shared_heads_select_the_same_blocks():
 
 def test_a_shared_selection_is_that_of_the_summed_weights():
     """A head with large scores decides no more than its weights say."""
-    options = {"num_selected_blocks": 1, "first_blocks": 0, "local_blocks": 0, "shared_heads": HEADS}
+    options = {
+        "num_selected_blocks": 1,
+        "first_blocks": 0,
+        "local_blocks": 0,
+        "shared_heads": HEADS,
+    }
     q, k, _ = qkv(64)
     q[:, 0] *= 30
     seen = (weights_of(part("selected", **options), q, k) > 0).unflatten(3, (-1, 4)).any(4)
@@ -218,7 +227,10 @@ def test_numbers_of_any_size_are_finite(causal):
         ({"compressed_block": 3}, "compressed_block must divide block=4, got 3"),
         ({"compressed_block": 0}, "compressed_block must divide block=4, got 0"),
         ({"shared_heads": 2}, "shared_heads must divide heads=3, got 2"),
-        ({"window": -1, "local_blocks": -2}, "local_blocks must be >= 0, got -2; window must be >="),
+        (
+            {"window": -1, "local_blocks": -2},
+            "local_blocks must be >= 0, got -2; window must be >=",
+        ),
         ({"first_blocks": -1}, "first_blocks must be >= 0, got -1"),
         ({"compression": "conv"}, "compression must be mean or mlp, got 'conv'"),
     ],

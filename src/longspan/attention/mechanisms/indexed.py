@@ -175,7 +175,7 @@ class IndexedAttention(Attention):
             with torch.no_grad():
                 selected = self._select(a, w, b, real)
             seen = dense_mask(selected, S)[:, 0]
-        some = seen.any(-1)
+        some = seen.any(-1).expand(len(q), -1)
         some = some if mask is None else some & mask
         guess = index_scores(a, w, b).masked_fill(~seen, -torch.inf).log_softmax(-1)
         with torch.no_grad():
