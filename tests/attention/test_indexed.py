@@ -1,4 +1,4 @@
-"""Keys selected by an indexer: its scores are those of transformers, and it learns from its loss."""
+"""Keys selected by an indexer: scores of transformers, and training by its own loss."""
 
 import pytest
 import torch
@@ -294,7 +294,9 @@ def test_invalid_options_are_rejected(options, message):
 def test_other_inputs_are_rejected():
     attention, (q, k, v) = indexed(), qkv(6)
     wrong = LayerInput(torch.zeros(3, 6, 5).double(), lambda p: p, lambda p: p)
-    with pytest.raises(InputError, match="layer_input.states must be 24 wide, got 5"):
+    with pytest.raises(InputError, match=r"layer_input.states must be 24 wide, got 5"):
         attention(q, k, v, layer_input=wrong)
-    with pytest.raises(InputError, match="indexed does not support these inputs: .*24 wide, got 5"):
+    with pytest.raises(
+        InputError, match=r"indexed does not support these inputs: .*24 wide, got 5"
+    ):
         loss_of(attention, q, k, None, wrong)

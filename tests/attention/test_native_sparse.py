@@ -243,7 +243,7 @@ def test_invalid_options_are_rejected(options, message):
 def test_other_widths_are_rejected():
     attention, inputs = native_sparse(compression="mlp"), qkv(6)
     wrong = LayerInput(torch.zeros(3, 6, 5).double(), lambda p: p, lambda p: p)
-    with pytest.raises(InputError, match="layer_input.states must be 24 wide, got 5"):
+    with pytest.raises(InputError, match=r"layer_input.states must be 24 wide, got 5"):
         attention(*inputs, layer_input=wrong)
     with pytest.raises(InputError, match="the width of values must be 8, as built; got 5"):
         attention(*qkv(6, E=5))
