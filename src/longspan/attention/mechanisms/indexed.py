@@ -119,7 +119,7 @@ class IndexedAttention(Attention):
         """Return the keys that some of the last T of S tokens may select, (1 or B, t, S)."""
         key = torch.arange(S, device=self.indexer.key.weight.device)
         position = key[S - T :][piece, None]
-        seen = (key <= position if self.causal else key.expand(len(position), -1) >= 0)[None]
+        seen = (key <= (position if self.causal else position.clamp(min=S)))[None]
         return seen if key_mask is None else seen & key_mask[:, None]
 
     def attend(self, x):

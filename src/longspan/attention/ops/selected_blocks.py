@@ -151,11 +151,12 @@ def selected_attention(
     if not traced and T * block * (1 + n) < S:
         return _few_rows(q, k, v, selected, block, key_mask, causal)
     if key_mask is None and not causal:
-        key_mask = torch.ones(1, S, dtype=torch.bool, device=q.device)
+        key_mask = torch.ones(B, S, dtype=torch.bool, device=q.device)
     real = None if key_mask is None else split_blocks(key_mask, block, 1)
     heads = selected.map(lambda x: x.expand(B, H, -1, -1).flatten(0, 1))
     before, dtype = (S - T) % block, v.dtype
-    layout = _Layout(heads, block, real, causal, H, (S - T) // block, before)
+    start, blocks = (S - T) // block, count_blocks(S, block)
+    layout = _Layout(heads, block, real, causal, H, start, blocks, before)
     # In half precision the sums of parts and of gradients would round.
     q, k, v = (at_least_float32(x) for x in (F.pad(q, (0, 0, before, 0)), k, v))
     q, k, v = (pad_to_blocks(x, block, 2) for x in (q, k, v))
@@ -165,7 +166,7 @@ def selected_attention(
     if traced or not has_fused_kernel(q[:block], k, v):
         out = layout.whole(q, k, v)
     else:
-        out = softmax_in_pieces(_TilePieces(layout, q, k), q, k, v)
+        out = softmax_in_pieces(_TilePieces(layout), q, k, v)
     return resize(out[:-1].view(B, H, -1, E)[:, :, before:], T).to(dtype)
 
 
@@ -189,11 +190,12 @@ class _Layout(NamedTuple):
     Attributes:
         selected: blocks of each query (R, T, n).
         block: length of a block.
-        real: True at real keys (B or 1, N, block), or None for all.
+        real: True at real keys (B, N, block), or None for all.
         causal: whether keys after the query are excluded.
         heads: heads of a row of the batch.
         start: block of the first query.
-        before: places of its block before the first query.
+        blocks: blocks of keys, N; queries have those from `start`.
+        before: places of the first block before the first query.
     """
 
     selected: Selected
@@ -202,7 +204,13 @@ class _Layout(NamedTuple):
     causal: bool
     heads: int
     start: int
+    blocks: int
     before: int
+
+    @property
+    def rows(self) -> int:
+        """Blocks of queries."""
+        return self.blocks - self.start
 
     def own_mask(self, row: Tensor, number: Tensor) -> Tensor | None:
         """Return the pairs of queries and keys of blocks, (n or 1, 1, block or 1, block)."""
@@ -217,13 +225,13 @@ class _Layout(NamedTuple):
     def real_keys(self, row: Tensor, number: Tensor) -> Tensor:
         """Return the real keys of blocks of rows (n,), (n, 1, 1, block)."""
         assert self.real is not None, "all keys are real"
-        batch = row // self.heads if len(self.real) > 1 else torch.zeros_like(row)
-        return self.real[batch, number][:, None, None]
+        return self.real[row // self.heads, number][:, None, None]
 
-    def make_tiles(self, q: Tensor, k: Tensor, tile: int) -> "Tiles":
+    def make_tiles(self, tile: int) -> "Tiles":
         """Sort the pairs of queries and blocks by block, and cut them into tiles."""
         (index, real), (R, T, n) = self.selected, self.selected.numbers.shape
-        N, pairs, device = len(k) // R, T * n, q.device
+        N, pairs, device = self.blocks, T * n, real.device
+        places = self.rows * self.block
         index = index.clamp(max=N - 1).flatten(1)
         key = torch.where(real.flatten(1), index, N)
         order = torch.argsort(key, dim=1, stable=True)
@@ -239,7 +247,7 @@ class _Layout(NamedTuple):
         slot = (slot + first.gather(1, number)[..., None]).clamp(max=pairs - 1)
         query = order.gather(1, slot.flatten(1)).view(slot.shape) // n + self.before
         row = torch.arange(R, device=device)[:, None]
-        query = torch.where(is_pair, query + row[..., None] * ((len(q) - 1) // R), len(q) - 1)
+        query = torch.where(is_pair, query + row[..., None] * places, R * places)
         rank = torch.arange(pairs, device=device).expand(R, -1)
         rank = torch.zeros_like(order).scatter(1, order, rank) - first.gather(1, index)
         place = (end - tiles).gather(1, index) * tile + rank + row * (each.shape[1] * tile)
@@ -248,19 +256,18 @@ class _Layout(NamedTuple):
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Compute all rows from operations that can be differentiated twice and compiled."""
-        R, T, _ = self.selected.numbers.shape
-        places, block = (len(q) - 1) // R, self.block
-        tiles = self.make_tiles(q, k, block)
-        keys, values = (x.unflatten(0, (R, -1))[:, self.start :].flatten(0, 1) for x in (k, v))
-        row = torch.arange(R * (places // block), device=q.device)
-        mask = self.own_mask(row // (places // block), row % (places // block) + self.start)
-        queries = q[:-1].view(-1, 1, block, q.shape[1])
+        (R, T, _), block, rows, N = self.selected.numbers.shape, self.block, self.rows, self.blocks
+        tiles, places = self.make_tiles(block), rows * block
+        keys, values = (x.unflatten(0, (R, N))[:, self.start :].flatten(0, 1) for x in (k, v))
+        row = torch.arange(R * rows, device=q.device)
+        mask = self.own_mask(row // rows, row % rows + self.start)
+        queries = q[:-1].unflatten(0, (R * rows, 1, block))
         out, log = (
             x.reshape(R, places, -1)
             for x in softmax_part(queries, keys[:, None], values[:, None], mask)
         )
-        queries = q.index_select(0, tiles.queries.flatten()).view(-1, 1, block, q.shape[1])
-        index = tiles.row * (len(k) // R) + tiles.number
+        queries = q.index_select(0, tiles.queries.flatten()).unflatten(0, (-1, 1, block))
+        index = tiles.row * N + tiles.number
         k, v = (x.index_select(0, index)[:, None] for x in (k, v))
         mask = None if self.real is None else self.real_keys(tiles.row, tiles.number)
         parts = (x.flatten(0, 2) for x in softmax_part(queries, k, v, mask))
@@ -303,11 +310,10 @@ class _TilePieces(Pieces):
     A query is in a piece of tiles at most once, so that pieces are merged one after another.
     """
 
-    def __init__(self, layout: _Layout, q: Tensor, k: Tensor):
+    def __init__(self, layout: _Layout):
         self.layout, self.whole, rows = layout, layout.whole, len(layout.selected.numbers)
-        self.count, self.per_row = (len(q) - 1) // layout.block, len(k) // rows
-        tiles = layout.make_tiles(q, k, TILE)
-        filled = (tiles.queries[:, 0] < len(q) - 1).nonzero()[:, 0]
+        self.count, tiles = rows * layout.rows, layout.make_tiles(TILE)
+        filled = (tiles.queries[:, 0] < self.count * layout.block).nonzero()[:, 0]
         filled = filled[torch.argsort(tiles.number[filled], stable=True)]
         self.queries, self.row, self.number = (x[filled] for x in tiles[:3])
         self.ends = self.number.unique_consecutive(return_counts=True)[1].cumsum(0).tolist()
@@ -338,7 +344,9 @@ class _TilePieces(Pieces):
 
     def gather(self, tensors, number: int, piece: _Piece) -> Gathered:
         row, block = self._keys(piece)
-        keys, values = (x.index_select(0, row * self.per_row + block)[:, None] for x in tensors)
+        keys, values = (
+            x.index_select(0, row * self.layout.blocks + block)[:, None] for x in tensors
+        )
         bias = some = None
         if piece.own:
             mask = self.layout.own_mask(row, block)
@@ -351,7 +359,7 @@ class _TilePieces(Pieces):
     def add(self, sums, number: int, piece: _Piece, by_key: Tensor, by_value: Tensor) -> None:
         row, block = self._keys(piece)
         for total, part in zip(sums, (by_key, by_value), strict=True):
-            total.index_add_(0, row * self.per_row + block, part[:, 0])
+            total.index_add_(0, row * self.layout.blocks + block, part[:, 0])
 
     def empty(self, q: Tensor, width: int, dtype: torch.dtype) -> Tensor:
         # The last row, which is no query, is read before it is written.
@@ -363,7 +371,7 @@ class _TilePieces(Pieces):
             return self.row[piece.part], self.number[piece.part]
         each, rows = (
             torch.arange(piece.part.start, piece.part.stop),
-            self.per_row - self.layout.start,
+            self.layout.rows,
         )
         return each // rows, each % rows + self.layout.start
 
