@@ -252,6 +252,77 @@ NOTES = {
             "reformer": "tokens are grouped by hash instead",
         },
     ),
+    "moba": Notes(
+        idea=(
+            "The sequence is cut into blocks, and each block is summarized by the mean of its keys. "
+            "Each query compares itself with these means, and attends to its own block and to the "
+            "few blocks that match best, token by token, in one softmax. Which blocks are read "
+            "depends on the content, separately for each query and head, and nothing is added to "
+            "be learned: the choice improves because queries and keys do."
+        ),
+        use=(
+            "Long inputs in which each token needs a few passages, and which ones is known only "
+            "from the content.",
+            "A trained model with full attention should read less: there are no new parameters, "
+            "and with enough blocks the output is the same.",
+        ),
+        avoid=(
+            "Inputs of a few blocks: nothing is saved.",
+            "A single token must be recognized within a block of others: the mean hides it.",
+            "Decoding with a small cache: it keeps every token.",
+        ),
+        relatives={
+            "native_sparse": "compressed blocks and a window beside the selected blocks",
+            "indexed": "single keys, selected by a part that is trained for it",
+            "bigbird": "blocks are drawn at random instead",
+        },
+    ),
+    "native_sparse": Notes(
+        idea=(
+            "Three views of the past in one layer. The first is coarse: groups of tokens are "
+            "compressed to one key and value each, and every query reads all of them. Their "
+            "weights show where to look closely: the second view has all tokens of the blocks "
+            "with the largest weights. The third is a window of neighbors. Gates, computed from "
+            "the token, add the three."
+        ),
+        use=(
+            "Long inputs that need an overview, exact passages and neighbors at once.",
+            "Training a sparse model from the start: the compressed view has gradients, so that "
+            "the selection learns.",
+        ),
+        avoid=(
+            "Short inputs: three views of little cost more than one of all.",
+            "Decoding with a small cache: it keeps every token.",
+        ),
+        relatives={
+            "moba": "the selected blocks alone, by means of keys",
+            "long_short": "a window and a summary of everything, nothing selected",
+            "compressive": "old tokens are compressed, and the originals forgotten",
+        },
+    ),
+    "indexed": Notes(
+        idea=(
+            "A small second attention, the indexer, looks at all pairs first. Its products are "
+            "cheap: few heads of small width. Each query then attends, with all heads, to the keys "
+            "with the highest scores of the indexer and to no others. The indexer is trained by a "
+            "loss of its own, to give high scores to the keys that the attention weighs most."
+        ),
+        use=(
+            "Single tokens anywhere in the input must be found, not passages.",
+            "A trained model with full attention should read less: the indexer is trained "
+            "beside it, and changes no other weight.",
+        ),
+        avoid=(
+            "Speed on CPU: all pairs are scored, and all keys are multiplied; a training step "
+            "takes longer than with `full`. A few new tokens of a long text gather their keys.",
+            "Training without the auxiliary loss: the indexer then stays random.",
+            "Decoding with a small cache: it keeps every token.",
+        ),
+        relatives={
+            "moba": "blocks in place of single keys, without a part to train",
+            "full": "the softmax over all keys",
+        },
+    ),
     "linformer": Notes(
         idea=(
             "A long list of keys holds less information than its length suggests. A learned matrix "

@@ -276,6 +276,20 @@ def test_auxiliary_losses_train_the_compression_only(kind, autoencoder):
     assert model.eval()(tokens(), labels=tokens()).auxiliary_loss is None
 
 
+def test_the_auxiliary_loss_trains_an_indexer_only():
+    model = decoder("indexed", attention_options={"num_selected_keys": 6}).train()
+    output = model(tokens(), labels=tokens())
+    output.auxiliary_loss.backward()
+    trained = {n for n, p in model.named_parameters() if p.grad is not None and p.grad.any()}
+    assert trained == {n for n, _ in model.named_parameters() if ".indexer." in n}
+    assert output.loss > output.auxiliary_loss > 0
+    model.zero_grad(set_to_none=True)
+    (output := model(tokens(), labels=tokens())).loss.sub(output.auxiliary_loss).backward()
+    assert all(
+        p.grad is None or not p.grad.any() for n, p in model.named_parameters() if n in trained
+    )
+
+
 def test_auxiliary_loss_of_segments_is_that_of_the_whole():
     options = {"segment": 8, "memory": 8, "compressed_memory": 4, "ratio": 4, "compression": "conv"}
     dropouts = {"hidden_dropout_prob": 0.0, "attention_dropout": 0.0}

@@ -278,7 +278,9 @@ class SelfAttention(ProjectedAttention):
             return step_groups(step, cache, q, k, v, context.mask, source)
         if cache is not None or context.use_cache:
             return self._step(context, q, k, v, cache, context.mask, self._layer_input(x))
-        return self._attend(x, q, k, v, context), None, self._loss(q, k, v, context.mask)
+        source = self._layer_input(x) if self.training else None
+        loss = self._loss(q, k, v, context.mask, source)
+        return self._attend(x, q, k, v, context), None, loss
 
     def _step(
         self,
@@ -294,7 +296,7 @@ class SelfAttention(ProjectedAttention):
 
         The tokens, their mask and layer input may be those of some rows of the batch.
         """
-        loss = self._loss(q, k, v, mask, cache)
+        loss = self._loss(q, k, v, mask, source, cache)
         q, added = add_positions(self.positions, context.relative, q)
         options = {"layer_input": source, "record": context.record, **added}
         return *self.mechanism.step(q, k, v, cache, mask, **options), loss
@@ -324,10 +326,16 @@ class SelfAttention(ProjectedAttention):
         )
 
     def _loss(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: Cache | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        source: LayerInput | None,
+        cache: Cache | None = None,
     ) -> Tensor | None:
         """Return the loss of the mechanism's own parameters in training, or None."""
-        x = Inputs(q, k, v, mask=mask, cache=cache)
+        x = Inputs(q, k, v, layer_input=source, mask=mask, cache=cache)
         return self.mechanism.auxiliary_loss(x) if self.training else None
 
     def _attend(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, context: LayerContext) -> Tensor:
