@@ -77,8 +77,8 @@ class DifferentialAttention(FullAttention):
     def attend(self, x):
         """Call torch, with halves as wide as the values: its fused kernels require that.
 
-        Zeros fill them up, and sqrt(2) corrects the scale. Where D is a power of four, that of torch
-        is exact, and so its two passes round alike.
+        Zeros fill them up, and sqrt(2) corrects the scale. Where D is a power of four, torch scales
+        exactly, so that its two passes round alike.
         """
         halves, width = _split_heads(x), x.q.shape[3]
         q, k, v = halves[:3]
