@@ -16,6 +16,8 @@ on, subtracted in float64. A bidirectional block has two copies of its own keys,
 sees one.
 """
 
+import functools
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -161,13 +163,14 @@ class _SumPieces(Pieces):
     def recomputed(self, q: Tensor, k: Tensor, v: Tensor, c: Tensor) -> Tensor:
         """Compute all rows from matrices of weights that the backward pass computes again."""
         rows = []
+        again = functools.partial(
+            checkpoint, plain_rows, use_reentrant=False, preserve_rng_state=False
+        )
         for block in self.blocks:
             first, last = block.start + self.before, block.stop + self.before
             end = last if self.causal else self.S
             tensors = q[:, :, block], k[:, :, :end], v[:, :, :end], c[:, :, first:last]
-            options = {"use_reentrant": False, "preserve_rng_state": False}
-            mask = self._pairs(last - first, end)
-            rows.append(checkpoint(plain_rows, *tensors, c[:, :, :end], mask, **options))
+            rows.append(again(*tensors, c[:, :, :end], self._pairs(last - first, end)))
         return torch.cat(rows, 2)
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor, c: Tensor) -> Tensor:
