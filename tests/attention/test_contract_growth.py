@@ -83,7 +83,7 @@ def check_growth(make):
         f"the time of a step grows as T^{time:.2f}, traits.step_cost is {traits.step_cost!r}; "
         "override advance, or declare Traits(recomputes=True)"
     )
-    found = min(("1", "log T", "T^0.5", "T"), key=lambda name: abs(EXPONENT[name] - state))
+    found = min(("1", "T^0.5", "T"), key=lambda name: abs(EXPONENT[name] - state))
     assert found == traits.state_size, (
         f"the state grows as T^{state:.2f}; declare Traits(state_size={found!r})"
     )

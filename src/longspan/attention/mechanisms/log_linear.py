@@ -1,19 +1,21 @@
 """Log-linear attention, Guo et al. 2026 (https://arxiv.org/abs/2506.04761): O = (A * M_H) V.
 
     out_t = sum_{s <= t} lambda_t^(l(t, s)) (q_t . k_s / sqrt(D)) v_s
-    lambda_t^(l) = softplus(w_l . x_t + b_l),   l(t, s) = number of bits of t xor s
+    lambda_t^(l) = softplus(w_l . x_t + b_l),   l(t, s) = min(number of bits of t xor s, 15)
 
-Positions count from 0. The level l of a pair is 0 for the token itself, and l - 1 is the highest
-bit in which the positions differ: the earlier tokens of t lie in buckets, one for each bit of t,
-whose sizes are powers of two (a Fenwick tree). A bucket is one D x E sum, and each token weighs
-each level. x is the input of the layer (without one, the keys of all heads); w_l and b_l belong to
-the head. With equal weights this is causal linear attention without a feature map. Rows are not
-normalized.
+Positions count from 0. The level l of a pair is 0 for the token itself; else the highest bit in
+which the positions differ is bit l - 1. So the earlier tokens of t lie in buckets, one for each bit
+of t, whose sizes are powers of two (a Fenwick tree). A bucket is one D x E sum, and each token
+weighs each level. x is the input of the layer (without one, the keys of all heads); w_l and b_l
+belong to the head. With equal weights this is causal linear attention without a feature map. Rows
+are not normalized.
 
 When not causal, the sum runs over all keys, with the same levels; the paper has no such form.
 
 Differences: the two models of the paper multiply A by the decay of Mamba-2, or replace it by that
-of Gated DeltaNet. Here A is q k^T. The public code multiplies w_l . x_t by a learned number.
+of Gated DeltaNet. Here A is q k^T. The public code multiplies w_l . x_t by a learned number, and has no
+weights for more than 16,384 tokens; here the last level is that of all larger buckets, so that
+15 sums are the state after any number of tokens.
 """
 
 from collections.abc import Iterator
@@ -28,6 +30,7 @@ from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import pair_mask
 
 CHUNK = 64  # tokens compared directly; a power of two
+LEVELS = 16  # the last is that of all buckets of at least 2^14 tokens
 
 
 @register("log_linear")
@@ -44,25 +47,22 @@ class LogLinearAttention(Attention):
         scale=True,
         anchored=True,
         needs_layer_input=True,
-        state_size="log T",
-        sizes=("heads", "head_dim", "max_length"),
+        state_size="1",
+        sizes=("heads", "head_dim"),
     )
     loops_over_length = True
 
-    def __init__(self, *, heads: int, head_dim: int, max_length: int, causal: bool = False):
+    def __init__(self, *, heads: int, head_dim: int, causal: bool = False):
         """Create the projection of the weights of the levels; it has no options.
 
         Args:
             heads: number of heads.
             head_dim: head dimension.
-            max_length: longest input, which decides the number of levels.
             causal: whether keys after the query are excluded.
         """
         super().__init__()
-        self.causal = causal
-        self.built_for = {"heads": heads, "head_dim": head_dim, "max_length": max_length}
-        self.num_levels = (max_length - 1).bit_length() + 1
-        self.level_weights = nn.Linear(heads * head_dim, heads * self.num_levels)
+        self.causal, self.built_for = causal, {"heads": heads, "head_dim": head_dim}
+        self.level_weights = nn.Linear(heads * head_dim, heads * LEVELS)
 
     def refusals(self, x):
         """Add the reason that the layer's input has another width."""
@@ -75,23 +75,27 @@ class LogLinearAttention(Attention):
     def advance(self, x):
         """Compute the new rows; the state has the sum of each bucket of the tokens so far."""
         out, sums = self._rows(x)
-        empty = torch.zeros_like(next(iter(sums.values())))
-        bits = range(self.built_for["max_length"].bit_length())
-        return out, {"sums": torch.stack([sums.get(bit, empty) for bit in bits], 2)}
+        parts = [torch.zeros_like(next(iter(sums.values())))] * (LEVELS - 1)
+        for bit, part in sums.items():
+            last = min(bit, LEVELS - 2)
+            parts[last] = parts[last] + part
+        return out, {"sums": torch.stack(parts, 2)}
 
     def _rows(self, x) -> tuple[Tensor, dict[int, Tensor]]:
         """Return the rows of new tokens, and the sums of all buckets by their bits."""
         q, k, v = (at_least_float32(y) for y in x[:3])
         q, levels, sums, outs = q * q.shape[3] ** -0.5, self._levels(x), {}, []
         if x.cache is not None:
-            parts = enumerate(x.cache.state["sums"].unbind(2))
-            sums = {bit: part for bit, part in parts if x.before >> bit & 1}
+            sums = dict(enumerate(x.cache.state["sums"].unbind(2)))
+            # The last has all larger buckets, which share a level.
+            last = {LEVELS - 2} if x.before >> (LEVELS - 2) else set()
+            sums = {bit: sums[bit] for bit in sums if x.before >> bit & 1 or bit in last}
         blocks = list(_aligned_blocks(x.before, x.before + q.shape[2]))
         for piece, bit in blocks:
             queries, weights = q[:, :, piece], levels[:, :, piece]
             rows, total = self._block(queries, k[:, :, piece], v[:, :, piece], weights)
             for earlier, summary in sums.items():
-                rows = rows + weights[..., earlier + 1, None] * (queries @ summary)
+                rows = rows + _level(weights, earlier + 1) * (queries @ summary)
             outs.append(rows)
             while bit in sums:
                 total, bit = total + sums.pop(bit), bit + 1
@@ -100,7 +104,7 @@ class LogLinearAttention(Attention):
             # Without tokens before, each block is a bucket, the longest first.
             later = sums[blocks[-1][1]]
             for i, (piece, bit) in reversed(list(enumerate(blocks[:-1]))):
-                weights = levels[:, :, piece, bit + 1, None]
+                weights = _level(levels[:, :, piece], bit + 1)
                 outs[i] = outs[i] + weights * (q[:, :, piece] @ later)
                 later = later + sums[bit]
         rows = torch.cat(outs, 2)
@@ -113,7 +117,7 @@ class LogLinearAttention(Attention):
         """Return lambda (B, H, T, levels)."""
         states, gates = gate_input(x), self.level_weights
         logits = F.linear(states, gates.weight.to(states), gates.bias.to(states))
-        return F.softplus(logits).unflatten(2, (-1, self.num_levels)).transpose(1, 2)
+        return F.softplus(logits).unflatten(2, (-1, LEVELS)).transpose(1, 2)
 
     def _block(self, q: Tensor, k: Tensor, v: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows within a block, whose length is a power of two, and its sum of k v^T."""
@@ -130,8 +134,7 @@ class LogLinearAttention(Attention):
             first, second = q.unflatten(2, halves).unbind(3)
             second = second @ left
             first = torch.zeros_like(second) if self.causal else first @ right
-            weight = levels[..., bit, None]
-            rows = rows + weight * torch.stack([first, second], 3).flatten(2, 4)
+            rows = rows + _level(levels, bit) * torch.stack([first, second], 3).flatten(2, 4)
             sums, bit = left + right, bit + 1
         return rows, sums[:, :, 0]
 
@@ -143,19 +146,25 @@ class LogLinearAttention(Attention):
         scores = scores * pair_mask(T, T, self.causal, key_mask, q.device)
         t = torch.arange(T, device=q.device)
         level = torch.where(t[:, None] == t, 0, (t[:, None] ^ t).double().log2().floor() + 1)
-        hierarchy = sum(weights[..., i, None] * (level == i) for i in range(self.num_levels))
+        level = level.clamp(max=LEVELS - 1)
+        hierarchy = sum(weights[..., i, None] * (level == i) for i in range(LEVELS))
         return (scores * hierarchy) @ v
 
     def flops(self, T, head_dim):
         """Count products within chunks, sums of chunks, and one product for each level."""
         levels = max(0, T.bit_length() - CHUNK.bit_length())
         read = T * levels // 2 if self.causal else T * levels
-        weights = 2 * T * self.level_weights.in_features * self.num_levels
+        weights = 2 * T * self.level_weights.in_features * LEVELS
         return weights + 4 * T * min(CHUNK, T) * head_dim + 2 * (T + read) * head_dim**2
 
     def is_dense(self, T):
         """Return False: no size reaches every pair with a weight of its own."""
         return False
+
+
+def _level(levels: Tensor, number: int) -> Tensor:
+    """Return the weights of one level (B, H, T, 1); the last is that of all further ones."""
+    return levels[..., min(number, LEVELS - 1), None]
 
 
 def _aligned_blocks(start: int, end: int) -> Iterator[tuple[slice, int]]:
@@ -175,6 +184,6 @@ def _aligned_blocks(start: int, end: int) -> Iterator[tuple[slice, int]]:
 
 
 def _pair_levels(size: int, device: torch.device) -> Tensor:
-    """Return the number of bits of t xor s for all pairs (size, size)."""
+    """Return the level of all pairs of a chunk (size, size)."""
     t = torch.arange(size, device=device)
-    return torch.frexp((t[:, None] ^ t).double())[1].long()
+    return torch.frexp((t[:, None] ^ t).double())[1].long().clamp(max=LEVELS - 1)
