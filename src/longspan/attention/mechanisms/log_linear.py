@@ -13,9 +13,9 @@ are not normalized.
 When not causal, the sum runs over all keys, with the same levels; the paper has no such form.
 
 Differences: the two models of the paper multiply A by the decay of Mamba-2, or replace it by that
-of Gated DeltaNet. Here A is q k^T. The public code multiplies w_l . x_t by a learned number, and has no
-weights for more than 16,384 tokens; here the last level is that of all larger buckets, so that
-15 sums are the state after any number of tokens.
+of Gated DeltaNet; here A is q k^T / sqrt(D). The public code multiplies w_l . x_t by a learned
+number, and has no weights beyond 16,384 tokens; here the last level is that of all larger buckets,
+so that 15 sums are the state after any number of tokens.
 """
 
 from collections.abc import Iterator
