@@ -4,13 +4,20 @@ import math
 
 import pytest
 import torch
-from contract import HEAD_DIM, HEADS, assert_near, check_contract, qkv, weights_of
+from contract import (
+    HEAD_DIM,
+    HEADS,
+    assert_equals_reference,
+    assert_near,
+    check_contract,
+    qkv,
+    weights_of,
+)
 from transformers.models.diffllama.configuration_diffllama import DiffLlamaConfig
 from transformers.models.diffllama.modeling_diffllama import DiffLlamaAttention
 
 from longspan import build
 from longspan.attention.value_norms import skip_value_norms
-from longspan.errors import OptionError
 from longspan.models.positions import apply_rotary
 
 full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
@@ -114,6 +121,12 @@ def test_rotary_positions_count_through_distances():
     assert not torch.allclose(outs[0], attention(q, k, v), atol=1e-3)
 
 
-def test_odd_head_dimension_is_refused():
-    with pytest.raises(OptionError, match="head_dim must be even, for two queries per head; got 7"):
-        differential(head_dim=7)
+@full_and_causal
+def test_odd_head_dimension_gives_the_first_softmax_one_feature_more(causal):
+    assert_equals_reference(differential(causal, head_dim=7), qkv(20, D=7), "D=7")
+    attention, (q, k, _) = differential(head_dim=7), qkv(20, D=7)
+    a, b = ((q[..., i::2] @ k[..., i::2].mT / 3.5**0.5).softmax(-1) for i in (0, 1))
+    (u1, w1), (u2, w2) = attention.lambda_vectors
+    with skip_value_norms(attention):
+        w = weights_of(attention, q, k)
+    assert_near(w, a - ((u1 @ w1).exp() - (u2 @ w2).exp() + 0.2) * b, "weights")

@@ -10,8 +10,8 @@ root of its mean square. Without `output_norm` neither the norm nor the factor 1
 remains, as in the authors' second version (https://huggingface.co/blog/microsoft/diff-attn-v2),
 whose lambda also depends on the token.
 
-Differences from the public code: there each half has consecutive features. Rotary positions here
-turn the feature i with i + D / 2, which is in the same half if 4 divides D. The learned factors of
+Differences from the public code: there q1 and q2 have consecutive features. Rotary positions here
+turn the feature i with i + D / 2, which is in the same part if 4 divides D. The learned factors of
 its norm are part of the output projection, as in transformers' DiffLlama.
 """
 
@@ -26,7 +26,6 @@ from longspan.attention.mechanisms.full import FullAttention
 from longspan.attention.ops.open_sizes import resize
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.value_norms import ValueNorm
-from longspan.errors import OptionError
 
 
 @register("differential")
@@ -58,35 +57,26 @@ class DifferentialAttention(FullAttention):
 
         Args:
             heads: number of heads.
-            head_dim: head dimension, an even number.
+            head_dim: head dimension.
             layer: index of the layer.
             output_norm: whether the output of each head is normalized.
             causal: whether keys after the query are excluded.
         """
         super().__init__(causal=causal)
-        if head_dim % 2:
-            raise OptionError(
-                f"differential: head_dim must be even, for two queries per head; got {head_dim}"
-            )
         self.built_for = {"heads": heads, "head_dim": head_dim}
         self.lambda_init = 0.8 - 0.6 * math.exp(-0.3 * layer)
         # Two vectors, u and w, for each of the two softmaxes.
-        self.lambda_vectors = nn.Parameter(0.1 * torch.randn(2, 2, head_dim // 2))
+        self.lambda_vectors = nn.Parameter(0.1 * torch.randn(2, 2, (head_dim + 1) // 2))
         self.norm = HeadNorm(1 - self.lambda_init) if output_norm else None
 
     def attend(self, x):
-        """Call torch, with halves as wide as the values: its fused kernels require that.
-
-        Zeros fill them up, and sqrt(2) corrects the scale. Where D is a power of four, torch scales
-        exactly, so that its two passes round alike.
-        """
-        halves, width = _split_heads(x), x.q.shape[3]
-        q, k, v = halves[:3]
-        if q.device.type == "cpu":
+        """Call torch, with halves as wide as the values: its fused kernels require that."""
+        wide = x
+        if x.q.device.type == "cpu":
             # Rows may nearly cancel, and gradients in half precision are slow there.
-            q, k, v = (at_least_float32(y) for y in (q, k, v))
-        q, k = (resize(y, width, dim=3) for y in (q * 2**0.5, k))
-        rows = FullAttention.attend(self, halves._replace(q=q, k=k, v=v))
+            q, k, v = (at_least_float32(y) for y in x[:3])
+            wide = x._replace(q=q, k=k, v=v)
+        rows = FullAttention.attend(self, _split_heads(wide))
         return self._subtract(rows).to(x.v.dtype)
 
     def reference(self, x):
@@ -118,6 +108,14 @@ class HeadNorm(ValueNorm):
 
 
 def _split_heads(x: Inputs) -> Inputs:
-    """Return twice the heads: the first halves of queries and keys, then the second halves."""
-    q, k = (torch.cat([y[..., ::2], y[..., 1::2]], dim=1) for y in (x.q, x.k))
+    """Return twice the heads: the first parts of queries and keys, then the second parts.
+
+    Zeros fill up D features. Products are divided by sqrt(D) later, so sqrt(2) corrects them; where
+    D is a power of four, torch then scales exactly, so that its two passes round alike.
+    """
+    width = x.q.shape[3]
+    q, k = (
+        torch.cat([resize(y[..., i::2], width, dim=3) for i in (0, 1)], dim=1)
+        for y in (x.q * 2**0.5, x.k)
+    )
     return x._replace(q=q, k=k, v=torch.cat([x.v, x.v], dim=1))
