@@ -157,10 +157,6 @@ class LogLinearAttention(Attention):
         weights = 2 * T * self.level_weights.in_features * LEVELS
         return weights + 4 * T * min(CHUNK, T) * head_dim + 2 * (T + read) * head_dim**2
 
-    def is_dense(self, T):
-        """Return False: no size reaches every pair with a weight of its own."""
-        return False
-
 
 def _level(levels: Tensor, number: int) -> Tensor:
     """Return the weights of one level (B, H, T, 1); the last is that of all further ones."""
@@ -170,9 +166,7 @@ def _level(levels: Tensor, number: int) -> Tensor:
 def _aligned_blocks(start: int, end: int) -> Iterator[tuple[slice, int]]:
     """Yield blocks of 2^bit tokens, as few as there are, each at a multiple of its length.
 
-    Args:
-        start: position of the first token; slices count from it.
-        end: position behind the last token.
+    Slices count from the position `start`; the last token is before `end`.
     """
     position = start
     while position < end:
