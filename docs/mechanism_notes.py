@@ -634,4 +634,69 @@ NOTES = {
         },
         for_study=True,
     ),
+    "forgetting": Notes(
+        idea=(
+            "A softmax over all tokens, with a gate at each of them. A gate is a number between zero "
+            "and one that a head reads from the token, and it multiplies the weights of all tokens "
+            "before it. A head can so keep everything (gates of one), prefer what is near, or drop "
+            "what came before a boundary. The products of gates say how far a token is, so a causal "
+            "model needs no positions."
+        ),
+        use=(
+            "Language models that need the exact softmax, and lengths beyond those of training.",
+            "Old text loses its relevance at places that the input itself shows.",
+        ),
+        avoid=(
+            "The square of the length dominates the time: every pair is still computed.",
+            "Queries and keys come from different sequences.",
+            "Encoders that must tell left from right without positions: the gates between two "
+            "tokens are the same both ways, so let the model add positions.",
+        ),
+        relatives={
+            "full": "all gates one",
+            "local": "a window, where the weight falls to zero at a fixed distance",
+            "log_linear": "a weight for each distance in powers of two, at nearly linear cost",
+        },
+    ),
+    "differential": Notes(
+        idea=(
+            "A softmax gives some weight to every token, also to the many that do not matter. Each "
+            "head therefore has two of them, and subtracts a share of the second from the first. "
+            "What both give to irrelevant tokens cancels, and what only the first gives remains. The "
+            "share is learned for each layer."
+        ),
+        use=(
+            "Looking up few tokens among very many: weights of the others can be zero or below.",
+            "The length is affordable, and twice the time of `full` as well.",
+        ),
+        avoid=(
+            "Weights must be positive or sum to one, for example to be read as an explanation.",
+            "Heads are already narrow: each softmax has half of their features.",
+        ),
+        relatives={
+            "full": "one softmax per head, with all features",
+            "forgetting": "weights that fall by gates, not by subtraction",
+        },
+    ),
+    "log_linear": Notes(
+        idea=(
+            "Linear attention sums the whole past in one matrix, and forgets where things were. "
+            "Here the past is divided into buckets of 1, 2, 4, 8, ... tokens, the newest the "
+            "smallest, with a matrix each. A token reads all of them and weighs each by a number "
+            "that it computes itself: near tokens at a fine resolution, distant ones in large "
+            "groups. There are only as many buckets as the length has binary digits."
+        ),
+        use=(
+            "Decoding of long texts with a small, bounded state.",
+            "Nearly linear cost, where one sum of all tokens is too coarse.",
+        ),
+        avoid=(
+            "Exact lookups of distant tokens: a bucket is one sum.",
+            "Models without a norm behind the mechanism: rows are sums, which grow with the length.",
+        ),
+        relatives={
+            "linear": "one sum for the whole past, normalized",
+            "forgetting": "gates between all pairs of a softmax",
+        },
+    ),
 }

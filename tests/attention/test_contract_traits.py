@@ -27,8 +27,8 @@ from longspan.attention.value_norms import skip_value_norms
 from longspan.errors import InputError, OptionError
 
 every_name = pytest.mark.parametrize("name", sorted(MECHANISMS))
-GROWTH = {"T": 8, "T^1.5": 8**1.5, "T^2": 64}  # for eight times the tokens
 SHORT, LONG = 128, 1024
+GROWTH = {"T": 8, "T log T": 8 * 10 / 7, "T^1.5": 8**1.5, "T^2": 64}  # from SHORT to LONG
 
 
 def weights(attention, T):

@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Literal
 
-Cost = Literal["T", "T^1.5", "T^2"]
-Growth = Literal["1", "T^0.5", "T", "T^1.5", "T^2"]
-PER_TOKEN: dict[Cost, Growth] = {"T": "1", "T^1.5": "T^0.5", "T^2": "T"}
+Cost = Literal["T", "T log T", "T^1.5", "T^2"]
+Growth = Literal["1", "log T", "T^0.5", "T", "T log T", "T^1.5", "T^2"]
+PER_TOKEN: dict[Cost, Growth] = {"T": "1", "T log T": "log T", "T^1.5": "T^0.5", "T^2": "T"}
 # Classes of Tay et al. 2022, "Efficient Transformers: A Survey", table 1, and `dense` for attention
 # to every pair. A mechanism that combines two classes is a hybrid. The survey's further classes,
 # memory (global tokens) and downsampling (landmarks), join the fixed patterns and low rank. Later
