@@ -89,7 +89,9 @@ def build(
         raise OptionError(f"{name} cannot be built: {'; '.join(reasons)}")
     if cls.traits.causal:
         needed["causal"] = causal
-    attention = build_within_memory(name, lambda: cls(**needed, **options))
+    optional = {size: sizes[size] for size in _optional_sizes(cls)}
+    attention = build_within_memory(name, lambda: cls(**needed, **optional, **options))
+    needed |= {size: value for size, value in optional.items() if size in attention.built_for}
     if weight_dropout and not attention.traits.weight_dropout:
         raise OptionError(
             f"{name} cannot be built: weight_dropout is not supported with these options "
@@ -100,6 +102,12 @@ def build(
     attention.max_global_tokens, attention.weight_dropout = max_global_tokens, weight_dropout
     attention.backend = backend
     return attention
+
+
+def _optional_sizes(cls: type[Attention]) -> list[str]:
+    """Return the sizes that the constructor takes, and that only some options require."""
+    arguments = inspect.signature(cls.__init__).parameters
+    return [size for size in SIZES if size in arguments and size not in cls.traits.sizes]
 
 
 def _signature(name: str, options: dict[str, Any]) -> str:
@@ -170,6 +178,6 @@ def options_of(name: str) -> dict[str, Any]:
     """
     cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
     parameters = inspect.signature(cls.__init__).parameters.values()
-    sizes = {"causal", *cls.traits.sizes}
+    sizes = {"causal", *SIZES}
     options = (p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in sizes)
     return {p.name: p.default for p in options}
