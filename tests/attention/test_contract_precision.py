@@ -59,7 +59,13 @@ def test_large_inputs_give_finite_rows(name, causal, backend, dtype):
     for attention in builds(name, causal, backend, dtype):
         inputs = [(SCALE * x).to(dtype) for x in qkv(T, B=2)]
         for mask in (None, key_masks(T, B=2)["holes"]):
-            assert run_or_skip(attention, *inputs, mask).isfinite().all()
+            out = run_or_skip(attention, *inputs, mask)
+            assert not out.isnan().any()
+            if attention.traits.row_sums == "any" and not out.isfinite().all():
+                # A gate takes rows beyond the range of the dtype, and only those.
+                wide = reference_copy(attention).double()(*(x.double() for x in inputs), mask)
+                out = out[wide.abs() < torch.finfo(dtype).max / 2]
+            assert out.isfinite().all()
 
 
 @pytest.mark.parametrize("name", [x for x, cls in MECHANISMS.items() if cls.traits.bias])

@@ -117,6 +117,13 @@ def test_family_is_visible_in_the_weights(name):
             assert (one == 0).any()
         case "kernel" | "low rank":
             assert 0 < rank < far
+        case "convolution":
+            assert same_support
+            assert (one == 0).any()
+            assert not rank, "no weight is that of a far key"
+        case "state space":
+            assert torch.equal(one, other), "weights are those of distances alone"
+            assert 0 < rank < far
         case "learned pattern" | "hybrid":
             assert not attention.traits.exact
 
@@ -127,7 +134,7 @@ def test_mechanisms_that_carry_positions_distinguish_equal_tokens(name, causal, 
     if not attention.traits.carries_positions:
         pytest.skip("carries no positions")
     q, k, _ = (torch.ones_like(x) for x in qkv(40))
-    w = weights_of(attention, q, k)
+    w = weights_of(attention, q, k).abs()
     support = w > 0
     highest, lowest = w.amax(-1), w.masked_fill(~support, torch.inf).amin(-1)
     assert (highest[:, :, 2:] > 1.001 * lowest[:, :, 2:]).all()

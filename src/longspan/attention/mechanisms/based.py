@@ -119,11 +119,12 @@ class BasedAttention(Attention):
         sums = self._distant_sums(fk.mT @ v, summary)
         distant = taylor_features(zq) @ sums
         explicit = weights @ self._beside(v)
-        # The larger of both parts is near one, so that no row underflows.
+        # The larger of both parts is near one, so that no row underflows. Each Taylor weight is at
+        # least 1/2: the level of a row with any is above -1.
         count = (explicit[..., -1:] + distant[..., -1:]).detach()
         top = finite_level(torch.maximum(level, count.clamp(min=0).log()))
         total = (near @ self._beside(v)) * (level - top).exp()
-        total = total + (explicit + distant) * (-top).exp()
+        total = total + (explicit + distant) * (-top).clamp(max=1).exp()
         out = divide(total[..., :-1], total[..., -1:])
         return resize(out.flatten(2, 3), S)[:, :, S - T :]
 

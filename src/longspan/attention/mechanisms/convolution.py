@@ -20,11 +20,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.ops.open_sizes import resize, split_blocks
+from longspan.attention.derivatives import apply_function
+from longspan.attention.ops.blocks import _GatherRuns
+from longspan.attention.ops.open_sizes import fit_block, pad_to_blocks, resize
 from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import OptionError
 
-LEAST_BLOCK = 8  # positions of a block, at least
+BLOCK = 8, 64  # smallest and largest number of positions of a block
 
 
 @register("convolution", size_option="taps")
@@ -83,66 +85,73 @@ class Convolution(Attention):
 
     def attend(self, x):
         """Multiply blocks of positions by band matrices."""
-        out = self._convolve(x.v, 0 if self.causal else (self.taps - 1) // 2)
+        out = self._convolve(x.v, *self._reach())
         return (self._gate(x.q) * out).to(x.v.dtype)
 
     def advance(self, x):
         """Convolve the last values of the past with the new ones."""
         past = 0 if x.cache is None else x.cache.state["tail"].shape[2]
         v = x.v if x.cache is None else torch.cat([x.cache.state["tail"], x.v], 2)
-        out = self._convolve(v, 0)[:, :, past:]
+        out = self._convolve(v, self.taps - 1, 0)[:, :, past:]
         tail = v[:, :, max(0, v.shape[2] - self.taps + 1) :].clone()
         return (self._gate(x.q) * out).to(x.v.dtype), {"tail": tail}
+
+    def _reach(self) -> tuple[int, int]:
+        """Return the numbers of earlier and of later tokens that a token reads."""
+        ahead = 0 if self.causal else (self.taps - 1) // 2
+        return self.taps - 1 - ahead, ahead
 
     def _gate(self, q: Tensor) -> Tensor:
         q = at_least_float32(q)
         return q if self.per_channel else q.sum(-1, keepdim=True) * q.shape[-1] ** -0.5
 
-    def _convolve(self, v: Tensor, ahead: int) -> Tensor:
-        """Convolve values (B, H, T, E), float32 or wider; `ahead` taps are of later tokens.
-
-        A block is at least as long as the kernel, so that a position reads its own block and the
-        one before.
-        """
-        (B, H, T, E), kernels = v.shape, at_least_float32(self.kernels)
-        block = max(LEAST_BLOCK, self.taps - 1)
-        v = resize(at_least_float32(v), T + ahead).mT
-        blocks = split_blocks(v, block, 3)
-        runs = torch.cat([F.pad(blocks, (0, 0, 1, 0))[:, :, :, :-1], blocks], -1)
+    def _convolve(self, v: Tensor, behind: int, ahead: int) -> Tensor:
+        """Convolve values (B, H, T, E), float32 or wider, by tokens so far behind and ahead."""
+        (B, H, T, E), v = v.shape, at_least_float32(v)
+        block, behind, ahead = _sizes(T, behind, ahead)
+        runs = apply_function(_GatherRuns, pad_to_blocks(v, block), block, behind, ahead)
         # Kernels of a head serve rows of all channels, those of a channel rows of one.
-        order = (1, 2, 0, 3, 4)
-        runs = runs.permute(order).reshape(*kernels.shape[:2], -1, 2 * block)
-        out = runs @ _bands(kernels, block)
-        out = out.view(H, E, B, -1, block).permute(2, 0, 1, 3, 4).flatten(3)
-        return out[..., ahead : T + ahead].mT
+        runs = runs.permute(1, 4, 0, 2, 3).reshape(H, self.kernels.shape[1], -1, runs.shape[3])
+        kernels = self.kernels.narrow(-1, self._reach()[1] - ahead, behind + ahead + 1)
+        out = runs @ _bands(kernels.to(v.dtype), block)
+        out = out.view(H, E, B, -1, block).permute(2, 0, 3, 4, 1).flatten(2, 3)
+        return resize(out, T)
 
     def reference(self, x):
         """Add one shifted copy of the values after another."""
-        T, taps, ahead = x.v.shape[2], self.taps, 0 if self.causal else (self.taps - 1) // 2
-        v = F.pad(x.v, (0, 0, taps - 1, ahead))
+        T, (behind, ahead) = x.v.shape[2], self._reach()
+        v = F.pad(x.v, (0, 0, behind, ahead))
         out = torch.zeros_like(x.v)
-        for j in range(taps):
-            first = taps - 1 + ahead - j
+        for j in range(self.taps):
+            first = behind + ahead - j
             out = out + self.kernels[:, :, j, None].mT * v[:, :, first : first + T]
         return self._gate(x.q) * out
 
     def pairs(self, T):
         """Return the number of pairs of tokens within a kernel."""
-        ahead = 0 if self.causal else min(T, (self.taps - 1) // 2 + 1) - 1
-        behind = min(T - 1, self.taps - 1 - (0 if self.causal else (self.taps - 1) // 2))
-        return T + sum(T * n - n * (n + 1) // 2 for n in (ahead, behind))
+        return T + sum(T * n - n * (n + 1) // 2 for n in (min(x, T - 1) for x in self._reach()))
 
     def flops(self, T, head_dim):
-        """Count the products of blocks with bands, and the gate."""
-        return T * head_dim * (4 * max(LEAST_BLOCK, self.taps - 1) + 1)
+        """Count the products of runs with bands."""
+        return 2 * T * sum(_sizes(T, *self._reach())) * head_dim
+
+
+def _sizes(length: int, behind: int, ahead: int) -> tuple[int, int, int]:
+    """Return the positions of a block, and of its run before and behind it.
+
+    No token reads further than the sequence is long.
+    """
+    least, most = BLOCK
+    behind, ahead = (fit_block(x, length - 1) for x in (behind, ahead))
+    return fit_block(max(least, min(behind, most)), length), behind, ahead
 
 
 def _bands(kernels: Tensor, block: int) -> Tensor:
-    """Return matrices (H, C, 2 block, block) that map a block and the one before it to outputs.
+    """Return matrices (H, C, block + K - 1, block) that map the run of a block to the block.
 
-    Entry (i, j) is tap j + block - i.
+    Entry (i, j) is tap j + K - 1 - i.
     """
     taps = kernels.shape[-1]
     # Rows of the transposed matrix are the reversed kernel, one place further each.
-    rows = F.pad(kernels.flip(-1), (block + 1 - taps, block)).repeat(1, 1, block)
-    return rows[..., : block * 2 * block].unflatten(-1, (block, 2 * block)).mT
+    rows = F.pad(kernels.flip(-1), (0, block)).repeat(1, 1, block)
+    return rows[..., : block * (block + taps - 1)].unflatten(-1, (block, -1)).mT
