@@ -47,7 +47,7 @@ class LinearRecurrentUnit(Attention):
         state_size="1",
         sizes=("heads",),
     )
-    small_options = {"states": 4}
+    small_options = {"states": 4, "r_min": 0.3, "r_max": 0.9}
 
     def __init__(
         self,
