@@ -108,17 +108,17 @@ def test_any_parameter_is_stable(nu, theta):
 def test_error_of_float32_does_not_grow_with_the_length(causal):
     """Phases of 2,000 tokens reach thousands of radians, beyond the precision of float32."""
     torch.manual_seed(2)
-    attention = build_small("lru", causal, states=16).float()
+    attention = build_small("lru", causal, states=16, r_min=0.9, r_max=0.9999).float()
     inputs = qkv(2000, B=1, dtype=torch.float32)
     exact = reference_copy(attention).double()(*(x.double() for x in inputs))
     error = (attention(*inputs) - exact).abs().amax((0, 1, 3)) / exact.abs().max()
-    assert error.max() < 1e-5
+    assert error.max() < 5e-7
     assert error[-500:].max() < 5 * error[:500].max()
 
 
 def test_state_is_constant():
     attention, inputs = build_small("lru", True), qkv(150)
-    out, cache = run_steps(attention, inputs, (1, 64, 30, 1, 54))
+    out, cache = run_steps(attention, inputs, (1, 70, 1, 64, 14))  # the last chunk is short, or not
     assert_near(out, attention(*inputs), "output")
     assert {n: tuple(x.shape) for n, x in cache.state.items()} == {"states": (3, HEADS, 8, 8)}
 
