@@ -117,13 +117,12 @@ def test_family_is_visible_in_the_weights(name):
             assert (one == 0).any()
         case "kernel" | "low rank":
             assert 0 < rank < far
+        case "linear recurrence":  # what a state of D rows passes on
+            assert 0 < rank <= HEAD_DIM
         case "convolution":
             assert same_support
             assert (one == 0).any()
             assert not rank, "no weight is that of a far key"
-        case "state space":
-            assert torch.equal(one, other), "weights are those of distances alone"
-            assert 0 < rank < far
         case "learned pattern" | "hybrid":
             assert not attention.traits.exact
 

@@ -77,11 +77,9 @@ def build(
     sizes = {"heads": heads, "head_dim": head_dim, "width": width}
     sizes |= {"max_length": max_length, "layer": layer}
     reasons = type_errors({"causal": causal}, {"causal": bool}) + _size_errors(sizes)
-    if width is None and not reasons and heads is not None and head_dim is not None:
-        sizes["width"] = heads * head_dim
     reasons += type_errors(options, get_type_hints(cls.__init__)) or size_errors(options)
     reasons += _limit_errors(max_global_tokens, cls) + _dropout_errors(weight_dropout)
-    needed: dict[str, Any] = {size: sizes[size] for size in cls.traits.sizes}
+    needed = _needed_sizes(cls, sizes)
     reasons += _missing_errors(needed) + _seed_errors(options)
     if causal and not cls.traits.causal:
         reasons.append("causal=True is not supported (traits.causal)")
@@ -89,29 +87,43 @@ def build(
         raise OptionError(f"{name} cannot be built: {'; '.join(reasons)}")
     if cls.traits.causal:
         needed["causal"] = causal
-    optional = {size: sizes[size] for size in _optional_sizes(cls)}
+    optional = _optional_sizes(cls, sizes)
     attention = build_within_memory(name, lambda: cls(**needed, **optional, **options))
-    needed |= {size: value for size, value in optional.items() if size in attention.built_for}
-    if weight_dropout and not attention.traits.weight_dropout:
-        raise OptionError(
-            f"{name} cannot be built: weight_dropout is not supported with these options "
-            "(traits.weight_dropout)"
-        )
-    attention.options = {**needed, **options_of(name), **options}
+    _check_dropout(attention, weight_dropout)
+    used = {size: value for size, value in optional.items() if size in attention.built_for}
+    attention.options = {**needed, **used, **options_of(name), **options}
     attention.signature = _signature(name, attention.options)
     attention.max_global_tokens, attention.weight_dropout = max_global_tokens, weight_dropout
     attention.backend = backend
     return attention
 
 
-def _optional_sizes(cls: type[Attention]) -> list[str]:
+def _check_dropout(attention: Attention, probability: float) -> None:
+    """Raise OptionError if weights are to be dropped, and the options form none."""
+    if probability and not attention.traits.weight_dropout:
+        raise OptionError(
+            f"{attention.name} cannot be built: weight_dropout is not supported with these options "
+            "(traits.weight_dropout)"
+        )
+
+
+def _optional_sizes(cls: type[Attention], sizes: dict[str, int | None]) -> dict[str, Any]:
     """Return the sizes that the constructor takes, and that only some options require."""
     arguments = inspect.signature(cls.__init__).parameters
-    return [size for size in SIZES if size in arguments and size not in cls.traits.sizes]
+    return {x: sizes[x] for x in sizes if x in arguments and x not in cls.traits.sizes}
 
 
 def _signature(name: str, options: dict[str, Any]) -> str:
     return f"{name}({', '.join(f'{option}={value!r}' for option, value in options.items())})"
+
+
+def _needed_sizes(cls: type[Attention], sizes: dict[str, int | None]) -> dict[str, Any]:
+    """Return the sizes that the constructor takes; the width follows from the heads."""
+    needed: dict[str, Any] = {size: sizes[size] for size in cls.traits.sizes}
+    heads, head_dim = sizes["heads"], sizes["head_dim"]
+    if needed.get("width", 0) is None and type(heads) is type(head_dim) is int:
+        needed["width"] = heads * head_dim
+    return needed
 
 
 def _size_errors(sizes: dict[str, Any]) -> list[str]:

@@ -8,9 +8,9 @@ Growth = Literal["1", "T^0.5", "T", "T^1.5", "T^2"]
 PER_TOKEN: dict[Cost, Growth] = {"T": "1", "T^1.5": "T^0.5", "T^2": "T"}
 # Classes of Tay et al. 2022, "Efficient Transformers: A Survey", table 1, and `dense` for attention
 # to every pair. A mechanism that combines two classes is a hybrid. The survey's further classes,
-# memory (global tokens) and downsampling (landmarks), join the fixed patterns and low rank. Two are
-# no attention, and compare no tokens: a convolution reads nearby ones, a state space model
-# (Gu et al. 2022, https://arxiv.org/abs/2111.00396) all earlier ones through a state.
+# memory (global tokens) and downsampling (landmarks), join the fixed patterns and low rank. Later
+# than the survey: a linear recurrence has a state of fixed size, and a convolution, which is no
+# attention, weights of the distance.
 Family = Literal[
     "dense",
     "fixed pattern",
@@ -18,9 +18,9 @@ Family = Literal[
     "low rank",
     "kernel",
     "recurrence",
+    "linear recurrence",
     "hybrid",
     "convolution",
-    "state space",
 ]
 Size = Literal["heads", "head_dim", "width", "max_length", "layer"]
 Projected = Literal["qkv", "qv", "v"]

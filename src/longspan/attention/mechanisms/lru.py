@@ -37,7 +37,7 @@ class LinearRecurrentUnit(Attention):
 
     traits = Traits(
         paper="Orvieto et al. 2023, https://arxiv.org/abs/2303.06349",
-        family="state space",
+        family="linear recurrence",
         cost="T",
         exact=False,
         row_sums="any",
