@@ -494,8 +494,8 @@ NOTES = {
         ),
         avoid=(
             "What a token needs depends on content, or is further away than the kernel.",
-            "Weights of attention are to be shown: with one kernel for each channel there are none; "
-            "use `kernels='head'`.",
+            "Weights of attention are to be shown: kernels of channels have none. Use "
+            "`kernels='head'`.",
         ),
         relatives={
             "lru": "a kernel as long as the input, from a state of fixed size",

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from longspan.attention.base import Attention, Traits, register
 from longspan.attention.derivatives import apply_function
 from longspan.attention.ops.blocks import _GatherRuns
-from longspan.attention.ops.open_sizes import fit_block, pad_to_blocks, resize
+from longspan.attention.ops.open_sizes import fit_block, is_open, pad_to_blocks, resize
 from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import OptionError
 
@@ -109,11 +109,15 @@ class Convolution(Attention):
         """Convolve values (B, H, T, E), float32 or wider, by tokens so far behind and ahead."""
         (B, H, T, E), v = v.shape, at_least_float32(v)
         block, behind, ahead = _sizes(T, behind, ahead)
-        runs = apply_function(_GatherRuns, pad_to_blocks(v, block), block, behind, ahead)
-        # Kernels of a head serve rows of all channels, those of a channel rows of one.
-        runs = runs.permute(1, 4, 0, 2, 3).reshape(H, self.kernels.shape[1], -1, runs.shape[3])
         kernels = self.kernels.narrow(-1, self._reach()[1] - ahead, behind + ahead + 1)
-        out = runs @ _bands(kernels.to(v.dtype), block)
+        if is_short := _is_short(T, block, behind, ahead):
+            block, runs = T, v[:, :, None]
+        else:
+            runs = apply_function(_GatherRuns, pad_to_blocks(v, block), block, behind, ahead)
+        # Kernels of a head serve rows of all channels, those of a channel rows of one.
+        runs = runs.permute(1, 4, 0, 2, 3).reshape(H, kernels.shape[1], -1, runs.shape[3])
+        bands = _bands(kernels.to(v.dtype), block)
+        out = runs @ (bands.narrow(2, behind, T) if is_short else bands)
         out = out.view(H, E, B, -1, block).permute(2, 0, 3, 4, 1).flatten(2, 3)
         return resize(out, T)
 
@@ -133,7 +137,8 @@ class Convolution(Attention):
 
     def flops(self, T, head_dim):
         """Count the products of runs with bands."""
-        return 2 * T * sum(_sizes(T, *self._reach())) * head_dim
+        sizes = _sizes(T, *self._reach())
+        return 2 * T * (T if _is_short(T, *sizes) else sum(sizes)) * head_dim
 
 
 def _sizes(length: int, behind: int, ahead: int) -> tuple[int, int, int]:
@@ -144,6 +149,11 @@ def _sizes(length: int, behind: int, ahead: int) -> tuple[int, int, int]:
     least, most = BLOCK
     behind, ahead = (fit_block(x, length - 1) for x in (behind, ahead))
     return fit_block(max(least, min(behind, most)), length), behind, ahead
+
+
+def _is_short(length: int, block: int, behind: int, ahead: int) -> bool:
+    """Return whether one block holds all tokens, and no run is shorter."""
+    return not is_open(length) and length <= min(BLOCK[1], block + behind + ahead)
 
 
 def _bands(kernels: Tensor, block: int) -> Tensor:

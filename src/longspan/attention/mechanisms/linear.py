@@ -111,10 +111,10 @@ class LinearAttention(Attention):
         is_exponential = feature_map in EXPONENTIAL
         # Chunks of exponents have levels, which one chunk after another raises.
         self.loops_over_length = causal and is_exponential
-        if is_exponential or feature_map == "relu":
-            row_sums = "at most one" if feature_map == "relu" else "one"
-            changes = {"row_sums": row_sums, "packed": not is_exponential}
-            self.traits = dataclasses.replace(type(self).traits, **changes)
+        if is_exponential:
+            self.traits = dataclasses.replace(self.traits, packed=False)
+        if feature_map == "relu":
+            self.traits = dataclasses.replace(self.traits, row_sums="at most one")
         if feature_map == "hedgehog" or feature_dim is not None:
             if heads is None or head_dim is None:
                 reason = f"feature_map={feature_map!r} and feature_dim={feature_dim}"
@@ -164,8 +164,8 @@ class LinearAttention(Attention):
         """Update the running sums, whose size is constant."""
         state, wide_v = None if x.cache is None else State(**x.cache.state), at_least_float32(x.v)
         if self.feature_map in EXPONENTIAL:
-            exponents = self._exponents(x.q, x.k, x.key_mask)
-            out, state = causal_mix_exponential(*exponents, wide_v, state)
+            eq, ek = self._exponents(x.q, x.k, x.key_mask)
+            out, state = causal_mix_exponential(eq, ek, wide_v, state)
         else:
             fq, fk = self._features(x.q, x.k, x.key_mask)
             out, state = causal_mix(fq, fk, wide_v, state=state)
