@@ -22,6 +22,8 @@ from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.cache import keep_tokens
+from longspan.attention.derivatives import apply_function
+from longspan.attention.ops.blocks import _GatherRuns
 from longspan.attention.ops.feature_map_sums import CHUNK, divide, finite_level
 from longspan.attention.ops.feature_maps import (
     Projections,
@@ -29,7 +31,7 @@ from longspan.attention.ops.feature_maps import (
     taylor_features,
     taylor_weights,
 )
-from longspan.attention.ops.open_sizes import fit_block, resize, split_blocks
+from longspan.attention.ops.open_sizes import fit_block, pad_to_blocks, resize, split_blocks
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import pair_mask
 from longspan.errors import OptionError
@@ -109,31 +111,26 @@ class BasedAttention(Attention):
         """
         T, S = q.shape[2], k.shape[2]
         block = fit_block(max(CHUNK, self.window), S)
-        real = k.new_ones(len(k), S, dtype=torch.bool) if real is None else real
+        real = k.new_ones(1, S, dtype=torch.bool) if real is None else real
         zq, zk = self._projected(q, k)
-        q, zq = (F.pad(y, (0, 0, S - T, 0)) for y in (q, zq))
-        q, zq, k, zk, v = (split_blocks(y, block) for y in (q, zq, k, zk, _with_ones(v)))
-        real = split_blocks(real, block, 1)[:, None, ..., None]
-        fk = taylor_features(zk) * real
+        q, zq = (split_blocks(F.pad(y, (0, 0, S - T, 0)), block) for y in (q, zq))
+        v, real = _with_ones(v), real[:, None, :, None]
+        fk = taylor_features(split_blocks(zk, block)) * split_blocks(real, block)
+        distant = self._distant_sums(fk.mT @ split_blocks(v, block), summary)
+        sides = block, block, 0 if self.causal else block
+        beside = (
+            apply_function(_GatherRuns, pad_to_blocks(y, block), *sides) for y in (k, zk, v, real)
+        )
+        k, zk, v, real = beside
         near, level, weights = self._neighbors(q, zq, k, zk, real)
-        sums = self._distant_sums(fk.mT @ v, summary)
-        distant = taylor_features(zq) @ sums
-        explicit = weights @ self._beside(v)
+        rest = taylor_features(zq) @ distant + weights @ v
         # The larger of both parts is near one, so that no row underflows. Each Taylor weight is at
         # least 1/2: the level of a row with any is above -1.
-        count = (explicit[..., -1:] + distant[..., -1:]).detach()
-        top = finite_level(torch.maximum(level, count.clamp(min=0).log()))
-        total = (near @ self._beside(v)) * (level - top).exp()
-        total = total + (explicit + distant) * (-top).clamp(max=1).exp()
+        top = torch.maximum(level, rest[..., -1:].detach().clamp(min=0).log())
+        top = finite_level(top)
+        total = near @ v * (level - top).exp() + rest * (-top).clamp(max=1).exp()
         out = divide(total[..., :-1], total[..., -1:])
         return resize(out.flatten(2, 3), S)[:, :, S - T :]
-
-    def _beside(self, x: Tensor) -> Tensor:
-        """Return each block after the one before it, and before the next unless causal."""
-        shifted = [F.pad(x, (0, 0, 0, 0, 1, 0))[:, :, :-1], x]
-        if not self.causal:
-            shifted.append(F.pad(x, (0, 0, 0, 0, 0, 1))[:, :, 1:])
-        return torch.cat(shifted, 3)
 
     def _neighbors(self, q, zq, k, zk, real):
         """Return weights of keys in neighboring blocks (B, H, blocks, block, 2 or 3 blocks).
@@ -142,26 +139,24 @@ class BasedAttention(Attention):
             Exponential weights within the window, relative to a level of the row, the level, and
             Taylor weights beyond the window.
         """
-        block = q.shape[3]
-        i = torch.arange(block, device=q.device)[:, None]
-        j = torch.arange((2 if self.causal else 3) * block, device=q.device) - block
-        allowed = self._beside(real).mT
-        if self.causal:
-            allowed = allowed & (j <= i)
+        i = torch.arange(q.shape[3], device=q.device)[:, None]
+        j = torch.arange(k.shape[3], device=q.device) - q.shape[3]
+        allowed = real.mT & (j <= i) if self.causal else real.mT
         is_near = (i - j).abs() <= self.window
-        scores = q @ self._beside(k).mT * q.shape[-1] ** -0.5
+        scores = q @ k.mT * q.shape[-1] ** -0.5
         scores = scores.masked_fill(~(allowed & is_near), -torch.inf)
         level = scores.detach().amax(-1, keepdim=True)
         near = (scores - finite_level(level)).exp()
-        return near, level, taylor_weights(zq, self._beside(zk)) * (allowed & ~is_near)
+        return near, level, taylor_weights(zq, zk) * (allowed & ~is_near)
 
     def _distant_sums(self, sums: Tensor, summary: Tensor | None) -> Tensor:
         """Return the sums of all blocks that are no neighbors (B, H, blocks, M, E + 1)."""
-        before = F.pad(sums.cumsum(2), (0, 0, 0, 0, 2, 0))[:, :, :-2]
+        count = sums.shape[2]
+        distant = resize(F.pad(sums.cumsum(2), (0, 0, 0, 0, 2, 0)), count)
         if not self.causal:
-            after = sums.flip(2).cumsum(2).flip(2)
-            before = before + F.pad(after, (0, 0, 0, 0, 0, 2))[:, :, 2:]
-        return before if summary is None else before + summary[:, :, None]
+            after = F.pad(sums.flip(2).cumsum(2).flip(2), (0, 0, 0, 0, 0, 2))
+            distant = distant + after.narrow(2, 2, count)
+        return distant if summary is None else distant + summary[:, :, None]
 
     def reference(self, x):
         """Compute the logarithms of all weights, and their softmax."""
