@@ -108,16 +108,14 @@ class Convolution(Attention):
     def _convolve(self, v: Tensor, behind: int, ahead: int) -> Tensor:
         """Convolve values (B, H, T, E), float32 or wider, by tokens so far behind and ahead."""
         (B, H, T, E), v = v.shape, at_least_float32(v)
-        block, behind, ahead = _sizes(T, behind, ahead)
+        behind, ahead = (fit_block(x, T - 1) for x in (behind, ahead))  # there is nothing further
+        block, left, right = _sizes(T, behind, ahead)
+        runs = apply_function(_GatherRuns, pad_to_blocks(v, block), block, left, right)
         kernels = self.kernels.narrow(-1, self._reach()[1] - ahead, behind + ahead + 1)
-        if is_short := _is_short(T, block, behind, ahead):
-            block, runs = T, v[:, :, None]
-        else:
-            runs = apply_function(_GatherRuns, pad_to_blocks(v, block), block, behind, ahead)
         # Kernels of a head serve rows of all channels, those of a channel rows of one.
         runs = runs.permute(1, 4, 0, 2, 3).reshape(H, kernels.shape[1], -1, runs.shape[3])
         bands = _bands(kernels.to(v.dtype), block)
-        out = runs @ (bands.narrow(2, behind, T) if is_short else bands)
+        out = runs @ bands.narrow(2, behind - left, left + block + right)
         out = out.view(H, E, B, -1, block).permute(2, 0, 3, 4, 1).flatten(2, 3)
         return resize(out, T)
 
@@ -137,23 +135,16 @@ class Convolution(Attention):
 
     def flops(self, T, head_dim):
         """Count the products of runs with bands."""
-        sizes = _sizes(T, *self._reach())
-        return 2 * T * (T if _is_short(T, *sizes) else sum(sizes)) * head_dim
+        return 2 * T * sum(_sizes(T, *(min(x, T - 1) for x in self._reach()))) * head_dim
 
 
 def _sizes(length: int, behind: int, ahead: int) -> tuple[int, int, int]:
-    """Return the positions of a block, and of its run before and behind it.
-
-    No token reads further than the sequence is long.
-    """
+    """Return the positions of a block, and of its run before and behind it."""
     least, most = BLOCK
-    behind, ahead = (fit_block(x, length - 1) for x in (behind, ahead))
-    return fit_block(max(least, min(behind, most)), length), behind, ahead
-
-
-def _is_short(length: int, block: int, behind: int, ahead: int) -> bool:
-    """Return whether one block holds all tokens, and no run is shorter."""
-    return not is_open(length) and length <= min(BLOCK[1], block + behind + ahead)
+    block = fit_block(max(least, min(behind, most)), length)
+    if not is_open(length) and length <= min(most, block + behind + ahead):
+        return length, 0, 0  # all tokens are fewer than a run
+    return block, behind, ahead
 
 
 def _bands(kernels: Tensor, block: int) -> Tensor:

@@ -21,12 +21,11 @@ numbers, c over sqrt(N).
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention, Traits, register
 from longspan.attention.ops.feature_map_sums import CHUNK
-from longspan.attention.ops.open_sizes import fit_block, split_blocks
+from longspan.attention.ops.open_sizes import fit_block
 from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import OptionError
 
@@ -113,41 +112,30 @@ class LinearRecurrentUnit(Attention):
         return size * phase.cos(), size * phase.sin()
 
     def _run(self, v: Tensor, direction: int, states: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Run one direction over the values (B, H, T, E), without the term d v.
-
-        Args:
-            v: values, float32 or wider.
-            direction: index of c.
-            states: real and imaginary parts of x before the first token (B, H, 2 N, E), or None.
+        """Run one direction over values (B, H, T, E), float32 or wider, without the term d v.
 
         Returns:
-            Rows (B, H, T, E), and x after the last token.
+            Rows (B, H, T, E), and real and imaginary parts of x after the last token
+            (B, H, 2 N, E), of which `states` are those before the first, or None.
         """
-        (B, H, T, E), N = v.shape, self.states
-        chunk = fit_block(CHUNK, T)
+        (B, H, T, E), chunk, outs = v.shape, fit_block(CHUNK, v.shape[2]), []
+        if T % chunk:  # tokens beyond whole chunks are a shorter one
+            for piece in v.split([T - T % chunk, T % chunk], 2):
+                out, states = self._run(piece, direction, states)
+                outs.append(out)
+            return torch.cat(outs, 2), states
         within, entering, leaving, step = self._matrices(chunk, direction, v.dtype)
-        blocks = split_blocks(v, chunk)
-        count = blocks.shape[2]
-        rows = blocks.permute(1, 3, 0, 2, 4).flatten(2)  # H chunk (B count E)
-        both = torch.cat([within, leaving], 1) @ rows
-        out, added = both.split([chunk, 2 * N], 1)
-        before = v.new_zeros(H, 2 * N, B, E) if states is None else states.permute(1, 2, 0, 3)
-        entered = []
-        for more in added.unflatten(2, (B, count, E)).unbind(3):
-            entered.append(before)
-            before = _rotate(before, step) + more
-        out = out + entering @ torch.stack(entered, 3).flatten(2)
-        out = out.unflatten(2, (B, count, E)).permute(2, 0, 3, 1, 4).flatten(2, 3)[:, :, :T]
-        last = T - (count - 1) * chunk  # tokens of the last chunk, which ends before its padding
-        if last < chunk:
-            tokens = F.pad(blocks[:, :, -1, :last], (0, 0, chunk - last, 0)).transpose(0, 1)
-            added = (leaving[:, None] @ tokens).transpose(1, 2)
-            before = _rotate(entered[-1], self._step(last, v.dtype)) + added
-        return out, before.permute(2, 0, 1, 3).contiguous()
-
-    def _step(self, count: int, dtype: torch.dtype) -> Tensor:
-        """Return lambda^count as real and imaginary parts (2, H, N)."""
-        return torch.stack([y[..., -1] for y in self._powers(count + 1)]).to(dtype)
+        rows = v.unflatten(2, (-1, chunk)).permute(1, 3, 0, 2, 4).flatten(2)  # H chunk (B n E)
+        out, added = (torch.cat([within, leaving], 1) @ rows).split([chunk, 2 * self.states], 1)
+        if states is None:
+            states = v.new_zeros(B, H, 2 * self.states, E)
+        x, before = states.permute(1, 2, 0, 3), []
+        for more in added.unflatten(2, (B, -1, E)).unbind(3):
+            before.append(x)
+            x = _rotate(x, step) + more
+        out = out + entering @ torch.stack(before, 3).flatten(2)
+        out = out.unflatten(2, (B, -1, E)).permute(2, 0, 3, 1, 4).flatten(2, 3)
+        return out, x.permute(2, 0, 1, 3).contiguous()
 
     def _matrices(self, chunk: int, direction: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
         """Return the maps of a chunk.
@@ -188,10 +176,6 @@ class LinearRecurrentUnit(Attention):
             out = torch.stack(rows, 2)
             total = total + (out.flip(2) if direction else out)
         return total
-
-    def is_dense(self, T):
-        """Return False: no number of states stands for all pairs."""
-        return False
 
     def flops(self, T, head_dim):
         """Count the products of a chunk with the matrices of each direction."""
