@@ -35,6 +35,7 @@ CASES = [
         for fields in (
             *({"input_features": n, "pooling": x} for n in (1, 3) for x in ("mean", "cls")),
             *({"attention_head_size": 12}, {"feed_forward": "gated"}),
+            {"output_gate": "silu", "output_norm": "rms"},
         )
     ),
     (
@@ -65,6 +66,14 @@ def test_flops_equal_torch_counter(small, head, fields, shapes):
     with sdpa_kernel(SDPBackend.MATH), torch.no_grad(), counter:
         model(**{name: x for name, x in batch.items() if name in known and "mask" not in name})
     assert counter.get_total_flops() == cls.flops(config, shapes)
+
+
+def test_flops_of_short_convolutions_are_a_product_for_each_tap(small):
+    """They are sums of shifted products, which the counter of torch leaves out."""
+    for name, projections in (("full", 3), ("synthesizer", 1)):
+        with_taps, without = (small(attention=name, short_convolution=x) for x in (4, 0))
+        added = count_flops(with_taps, 40) - count_flops(without, 40)
+        assert added == 2 * projections * 2 * 4 * 40 * without.hidden_size
 
 
 def test_flops_reject_too_long_input(small):
