@@ -374,7 +374,9 @@ NOTES = {
             "weight is instead a product of a function of the query and a function of the key, the "
             "sums can be rearranged: keys and values are summed once, to a small matrix, and every "
             "query reads from this matrix. All pairs count, and no pair is ever formed. When "
-            "causal, the matrix is a running sum: the mechanism is a recurrent network."
+            "causal, the matrix is a running sum: the mechanism is a recurrent network. The "
+            "function, the feature map, decides how sharp the weights can be: it may be fixed, or "
+            "learned, also from the weights of a softmax."
         ),
         use=(
             "Decoding at constant cost and memory per token, whatever the length.",
@@ -386,6 +388,7 @@ NOTES = {
         ),
         relatives={
             "performer": "a function that estimates the softmax",
+            "based": "the Taylor series of the softmax, and the softmax itself nearby",
             "full": "the softmax itself",
         },
     ),
@@ -526,6 +529,67 @@ NOTES = {
         relatives={
             "gated_delta": "one decay for each head",
             "gated_linear": "the decay without the delta rule",
+        },
+    ),
+    "based": Notes(
+        idea=(
+            "Nearby tokens get the weights of a softmax, exactly. The exponential of a distant "
+            "pair is replaced by the first three terms of its series, a product of a function of "
+            "the query and a function of the key; so distant keys and values are summed once for "
+            "all queries, as in linear attention. One sum of weights normalizes both."
+        ),
+        use=(
+            "Neighbors must be told apart exactly, and distant tokens count as a whole.",
+            "Decoding at constant cost and memory per token.",
+        ),
+        avoid=(
+            "Looking up one distant token among many: the series grows as a square, not as an "
+            "exponential, and the sums have a fixed size.",
+            "Heads are wide and `feature_dim` is none: the features grow as a square.",
+        ),
+        relatives={
+            "linear": "no window; the same series with `feature_map='taylor'`",
+            "local": "the window alone",
+            "long_short": "a window and learned sums of the whole input",
+        },
+    ),
+    "convolution": Notes(
+        idea=(
+            "A fixed pattern of weights slides along the sequence: each output is a sum of the "
+            "values nearby, with learned weights that depend on the distance alone, and the query "
+            "scales it. No tokens are compared. It is a baseline: what it solves needs no "
+            "attention."
+        ),
+        use=(
+            "A baseline for tasks of neighbors: characters, pixels, signals.",
+            "Decoding at constant cost, with a state of a few values.",
+        ),
+        avoid=(
+            "What a token needs depends on content, or is further away than the kernel.",
+            "Weights of attention are to be shown: kernels of channels have none. Use "
+            "`kernels='head'`.",
+        ),
+        relatives={
+            "lru": "a kernel as long as the input, from a state of fixed size",
+            "local": "weights that compare the tokens nearby",
+        },
+    ),
+    "lru": Notes(
+        idea=(
+            "A state is carried from token to token: at each step it shrinks and turns a little, "
+            "and the value is added. The output is a sum of many such states, with different "
+            "speeds, so the past is forgotten slowly or quickly, or repeats. No tokens are "
+            "compared: weights depend on the distance alone. It is a baseline of the linear "
+            "recurrences whose decay depends on the content."
+        ),
+        use=(
+            "A baseline with a long reach: smooth signals, pixels, long-range tasks.",
+            "Decoding at constant cost and memory per token.",
+        ),
+        avoid=("Tokens must be found by their content: no weight depends on it.",),
+        relatives={
+            "convolution": "a short kernel of any shape",
+            "retention": "decay of sums by content",
         },
     ),
     "transformer_xl": Notes(

@@ -87,17 +87,30 @@ def build(
         raise OptionError(f"{name} cannot be built: {'; '.join(reasons)}")
     if cls.traits.causal:
         needed["causal"] = causal
-    attention = build_within_memory(name, lambda: cls(**needed, **options))
-    if weight_dropout and not attention.traits.weight_dropout:
-        raise OptionError(
-            f"{name} cannot be built: weight_dropout is not supported with these options "
-            "(traits.weight_dropout)"
-        )
-    attention.options = {**needed, **options_of(name), **options}
+    optional = _optional_sizes(cls, sizes)
+    attention = build_within_memory(name, lambda: cls(**needed, **optional, **options))
+    _check_dropout(attention, weight_dropout)
+    used = {size: value for size, value in optional.items() if size in attention.built_for}
+    attention.options = {**needed, **used, **options_of(name), **options}
     attention.signature = _signature(name, attention.options)
     attention.max_global_tokens, attention.weight_dropout = max_global_tokens, weight_dropout
     attention.backend = backend
     return attention
+
+
+def _check_dropout(attention: Attention, probability: float) -> None:
+    """Raise OptionError if weights are to be dropped, and the options form none."""
+    if probability and not attention.traits.weight_dropout:
+        raise OptionError(
+            f"{attention.name} cannot be built: weight_dropout is not supported with these options "
+            "(traits.weight_dropout)"
+        )
+
+
+def _optional_sizes(cls: type[Attention], sizes: dict[str, int | None]) -> dict[str, Any]:
+    """Return the sizes that the constructor takes, and that only some options require."""
+    arguments = inspect.signature(cls.__init__).parameters
+    return {x: sizes[x] for x in sizes if x in arguments and x not in cls.traits.sizes}
 
 
 def _signature(name: str, options: dict[str, Any]) -> str:

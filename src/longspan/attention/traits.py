@@ -9,7 +9,8 @@ PER_TOKEN: dict[Cost, Growth] = {"T": "1", "T log T": "log T", "T^1.5": "T^0.5",
 # Classes of Tay et al. 2022, "Efficient Transformers: A Survey", table 1, and `dense` for attention
 # to every pair. A mechanism that combines two classes is a hybrid. The survey's further classes,
 # memory (global tokens) and downsampling (landmarks), join the fixed patterns and low rank. Later
-# than the survey: a linear recurrence has a matrix as its state.
+# than the survey: a linear recurrence has a state of fixed size, and a convolution, which is no
+# attention, weights of the distance.
 Family = Literal[
     "dense",
     "fixed pattern",
@@ -19,6 +20,7 @@ Family = Literal[
     "recurrence",
     "linear recurrence",
     "hybrid",
+    "convolution",
 ]
 Size = Literal["heads", "head_dim", "width", "max_length", "layer"]
 Projected = Literal["qkv", "qv", "v"]
