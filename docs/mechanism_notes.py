@@ -254,7 +254,8 @@ NOTES = {
     ),
     "moba": Notes(
         idea=(
-            "The sequence is cut into blocks, and each block is summarized by the mean of its keys. "
+            "The sequence is cut into blocks, and each block is summarized by the mean of "
+            "its keys. "
             "Each query compares itself with these means, and attends to its own block and to the "
             "few blocks that match best, token by token, in one softmax. Which blocks are read "
             "depends on the content, separately for each query and head, and nothing is added to "
@@ -700,10 +701,12 @@ NOTES = {
     ),
     "forgetting": Notes(
         idea=(
-            "A softmax over all tokens, with a gate at each of them. A gate is a number between zero "
+            "A softmax over all tokens, with a gate at each of them. A gate is a number "
+            "between zero "
             "and one that a head reads from the token, and it multiplies the weights of all tokens "
             "before it. A head can so keep everything (gates of one), prefer what is near, or drop "
-            "what came before a boundary. The products of gates say how far a token is, so a causal "
+            "what came before a boundary. The products of gates say how far a token is, so a "
+            "causal "
             "model needs no positions."
         ),
         use=(
@@ -726,7 +729,8 @@ NOTES = {
         idea=(
             "A softmax gives some weight to every token, also to the many that do not matter. Each "
             "head therefore has two of them, and subtracts a share of the second from the first. "
-            "What both give to irrelevant tokens cancels, and what only the first gives remains. The "
+            "What both give to irrelevant tokens cancels, and what only the first gives "
+            "remains. The "
             "share is learned for each layer."
         ),
         use=(
@@ -756,7 +760,8 @@ NOTES = {
         ),
         avoid=(
             "Exact lookups of distant tokens: a bucket is one sum.",
-            "Models without a norm behind the mechanism: rows are sums, which grow with the length.",
+            "Models without a norm behind the mechanism: rows are sums, which grow with the "
+            "length.",
         ),
         relatives={
             "linear": "one sum for the whole past, normalized",
