@@ -116,7 +116,7 @@ def test_mask_on_other_device_is_rejected(mask):
         ({"causal": "no"}, "causal must be true or false, got 'no'"),
         ({"causal": None}, "causal must be true or false, got None"),
         ({"backend": None}, "no backend of 'synthesizer' called None; there are: auto, reference"),
-        ({"name": 5}, "no mechanism called 5; there are: bigbird"),
+        ({"name": 5}, "no mechanism called 5; there are: based"),
         ({"seed": 2**62}, r"seed must be between -2\^42 and 2\^42, got 46116"),
         ({"seed": -(2**42)}, r"seed must be between -2\^42 and 2\^42, got -43980"),
     ],

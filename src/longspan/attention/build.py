@@ -118,13 +118,8 @@ def _signature(name: str, options: dict[str, Any]) -> str:
 
 
 def _needed_sizes(cls: type[Attention], sizes: dict[str, int | None]) -> dict[str, Any]:
-    """Return the sizes that the constructor takes; the width follows from the heads.
-
-    Sizes that are not in `traits.sizes` are for some of its options only.
-    """
+    """Return the sizes that the constructor requires; the width follows from the heads."""
     needed: dict[str, Any] = {size: sizes[size] for size in cls.traits.sizes}
-    others = inspect.signature(cls.__init__).parameters.keys() & sizes.keys() - needed.keys()
-    needed |= {size: sizes[size] for size in sorted(others) if sizes[size] is not None}
     heads, head_dim = sizes["heads"], sizes["head_dim"]
     if needed.get("width", 0) is None and type(heads) is type(head_dim) is int:
         needed["width"] = heads * head_dim
