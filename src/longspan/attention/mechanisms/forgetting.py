@@ -51,20 +51,21 @@ class ForgettingAttention(Attention):
         scale=True,
         ignores_gaps=True,
         needs_layer_input=True,
-        sizes=("heads", "head_dim"),
+        sizes=("heads", "head_dim", "width"),
     )
 
-    def __init__(self, *, heads: int, head_dim: int, causal: bool = False):
+    def __init__(self, *, heads: int, head_dim: int, width: int, causal: bool = False):
         """Create the projection of the gates; it has no options.
 
         Args:
             heads: number of heads.
             head_dim: head dimension.
+            width: width of the layer's input.
             causal: whether keys after the query are excluded.
         """
         super().__init__()
         self.causal, self.built_for = causal, {"heads": heads, "head_dim": head_dim}
-        self.gate = nn.Linear(heads * head_dim, heads)
+        self.gate = nn.Linear(width, heads)
         nn.init.normal_(self.gate.weight, std=0.02)
         nn.init.zeros_(self.gate.bias)
 

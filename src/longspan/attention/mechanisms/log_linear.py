@@ -48,21 +48,22 @@ class LogLinearAttention(Attention):
         anchored=True,
         needs_layer_input=True,
         state_size="1",
-        sizes=("heads", "head_dim"),
+        sizes=("heads", "head_dim", "width"),
     )
     loops_over_length = True
 
-    def __init__(self, *, heads: int, head_dim: int, causal: bool = False):
+    def __init__(self, *, heads: int, head_dim: int, width: int, causal: bool = False):
         """Create the projection of the weights of the levels; it has no options.
 
         Args:
             heads: number of heads.
             head_dim: head dimension.
+            width: width of the layer's input.
             causal: whether keys after the query are excluded.
         """
         super().__init__()
         self.causal, self.built_for = causal, {"heads": heads, "head_dim": head_dim}
-        self.level_weights = nn.Linear(heads * head_dim, heads * LEVELS)
+        self.level_weights = nn.Linear(width, heads * LEVELS)
 
     def refusals(self, x):
         """Add the reason that the layer's input has another width."""
