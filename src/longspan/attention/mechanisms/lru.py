@@ -118,12 +118,12 @@ class LinearRecurrentUnit(Attention):
             Rows (B, H, T, E), and real and imaginary parts of x after the last token
             (B, H, 2 N, E), of which `states` are those before the first, or None.
         """
-        (B, H, T, E), chunk, outs = v.shape, fit_block(CHUNK, v.shape[2]), []
+        (B, H, T, E), chunk = v.shape, fit_block(CHUNK, v.shape[2])
         if T % chunk:  # tokens beyond whole chunks are a shorter one
-            for piece in v.split([T - T % chunk, T % chunk], 2):
-                out, states = self._run(piece, direction, states)
-                outs.append(out)
-            return torch.cat(outs, 2), states
+            whole, rest = v.split([T - T % chunk, T % chunk], 2)
+            out, states = self._run(whole, direction, states)
+            last, states = self._run(rest, direction, states)
+            return torch.cat([out, last], 2), states
         within, entering, leaving, step = self._matrices(chunk, direction, v.dtype)
         rows = v.unflatten(2, (-1, chunk)).permute(1, 3, 0, 2, 4).flatten(2)  # H chunk (B n E)
         out, added = (torch.cat([within, leaving], 1) @ rows).split([chunk, 2 * self.states], 1)
