@@ -121,9 +121,9 @@ class LinearRecurrentUnit(Attention):
         (B, H, T, E), chunk = v.shape, fit_block(CHUNK, v.shape[2])
         if T % chunk:  # tokens beyond whole chunks are a shorter one
             whole, rest = v.split([T - T % chunk, T % chunk], 2)
-            first, states = self._run(whole, direction, states)
-            second, states = self._run(rest, direction, states)
-            return torch.cat([first, second], 2), states
+            out, states = self._run(whole, direction, states)
+            last, states = self._run(rest, direction, states)
+            return torch.cat([out, last], 2), states
         within, entering, leaving, step = self._matrices(chunk, direction, v.dtype)
         rows = v.unflatten(2, (-1, chunk)).permute(1, 3, 0, 2, 4).flatten(2)  # H chunk (B n E)
         out, added = (torch.cat([within, leaving], 1) @ rows).split([chunk, 2 * self.states], 1)
