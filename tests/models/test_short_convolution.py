@@ -51,8 +51,6 @@ def convolve_plainly(weight, x, before):
 def test_convolution_is_the_sum_over_its_taps(small, taps, is_decoder, length):
     convolution = ShortConvolution(small(short_convolution=taps, is_decoder=is_decoder)).double()
     x = torch.randn(2, length, 16, dtype=torch.float64)
-    assert convolution(x).equal(x)
-    torch.nn.init.normal_(convolution.weight)
     before = taps - 1 if is_decoder else taps // 2
     expected = convolve_plainly(convolution.weight, x, before)
     torch.testing.assert_close(convolution(x), expected)
@@ -69,6 +67,16 @@ def test_gradients_are_exact(small):
 
     assert torch.autograd.gradcheck(call, (x, weight))
     assert torch.autograd.gradgradcheck(call, (x, weight))
+
+
+def test_initial_weights_are_those_of_torch(small):
+    """Of a layer alone, and in a model, whose `initializer_range` is that of linear maps."""
+    config = small(hidden_size=512, short_convolution=4, initializer_range=0.01)
+    theirs = torch.nn.Conv1d(512, 512, 4, groups=512).weight
+    layer = LongspanModel(config).layers[0].attention
+    for convolution in (ShortConvolution(config), *layer.convolutions.values()):
+        assert convolution.weight.abs().max() <= 0.5
+        assert convolution.weight.std().item() == pytest.approx(theirs.std().item(), rel=0.1)
 
 
 @pytest.mark.parametrize("activation", ["none", "silu"])
@@ -120,12 +128,15 @@ def test_layer_is_its_formula(small, fields):
 
 @torch.no_grad()
 @pytest.mark.parametrize("cls", [LongspanForMaskedLM, LongspanForCausalLM])
-def test_new_convolution_without_activation_changes_no_output(small, cls):
+def test_convolution_of_the_token_alone_changes_no_output(small, cls):
     plain = cls(small(position="rotary")).double().eval()
     model = cls(small(position="rotary", short_convolution=4)).double().eval()
     missing = model.load_state_dict(plain.state_dict(), strict=False).missing_keys
     assert missing
     assert all(".convolutions." in x for x in missing)
+    for module in model.modules():
+        if isinstance(module, ShortConvolution):
+            torch.nn.init.zeros_(module.weight)[:, :, module.before] = 1
     ids = torch.randint(1, 50, (2, 9))
     torch.testing.assert_close(model(ids).logits, plain(ids).logits)
 
@@ -204,6 +215,24 @@ def test_extreme_values_give_finite_results(small):
         out.sum().backward()
         assert out.isfinite().all()
         assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("attention", ["full", "linear"])
+def test_half_precision_is_near_to_single(small, attention, recwarn):
+    model = randomize(LongspanForCausalLM(small(attention=attention, position="none", **WHOLE)))
+    model, ids = model.eval(), torch.randint(1, 50, (2, 9))
+    expected = model(ids).logits
+    with torch.autocast("cpu", torch.bfloat16):
+        state = model(ids[:, :5], use_cache=True).cache
+        output = model(ids[:, 5:], cache=state, labels=ids[:, 5:])
+    output.loss.backward()
+    assert output.logits.dtype == state.layers[0].state.tokens[0].dtype == torch.bfloat16
+    weights = [x.weight for x in model.modules() if isinstance(x, ShortConvolution)]
+    assert all(x.grad.isfinite().all() and x.grad.any() for x in weights)
+    limits = {"rtol": 0, "atol": 0.1 * float(expected.detach().abs().max())}
+    torch.testing.assert_close(output.logits.float(), expected[:, 5:], **limits)
+    torch.testing.assert_close(model.bfloat16()(ids).logits.float(), expected, **limits)
+    assert not [x for x in recwarn if "Mismatch dtype" in str(x.message)]
 
 
 def assert_equal_state(result, expected):

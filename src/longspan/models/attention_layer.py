@@ -17,7 +17,7 @@ from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
 from longspan.models.input_maps import is_plain, map_states
-from longspan.models.modules import Dropout
+from longspan.models.modules import Dropout, OutputRMSNorm
 from longspan.models.positions import apply_rotary
 from longspan.models.relative import LayerPositions, add_positions, build_layer_positions
 from longspan.models.row_groups import GroupedCache, RowGroup, step_groups
@@ -201,7 +201,7 @@ class SelfAttention(ProjectedAttention):
         has_gate = config.output_gate != "none"
         self.gate = nn.Linear(width, inner, bias=bias) if has_gate else None
         has_norm = config.output_norm != "none"
-        self.norm = nn.RMSNorm(config.head_dim, eps=config.layer_norm_eps) if has_norm else None
+        self.norm = OutputRMSNorm(config.head_dim, eps=config.layer_norm_eps) if has_norm else None
 
     def build_mechanism(self) -> Attention:
         """Build the mechanism of this layer."""

@@ -7,8 +7,9 @@ weights w. A causal layer reads the token and those before it (before = taps - 1
 both sides (before = taps // 2). So et al. 2021, "Primer" (https://arxiv.org/abs/2109.08668), and
 the delta rules of Qwen3-Next and Kimi Linear, which apply SiLU after it.
 
-At first the token itself has weight 1 and its neighbors 0, so that without an activation a new
-layer is the layer without the convolution. docs/decisions.md compares this with random weights.
+Weights start uniform within 1 / sqrt(taps), as those of torch's convolution; docs/decisions.md has
+the comparison with a token that starts as its own sum. Positions and global tokens that a mechanism
+projects itself are not convolved.
 
 On CPU the sum of shifted products takes the time of torch's convolution or less, forward and
 backward, and has exact gradients; those of torch's kernel have errors, see
@@ -43,10 +44,9 @@ class ShortConvolution(nn.Module):
         self.initialize()
 
     def initialize(self) -> None:
-        """Let every token be its own sum."""
-        weight = torch.zeros_like(self.weight)
-        weight[:, :, self.before] = 1
-        initialization.copy_(self.weight, weight)
+        """Draw the weights as torch's convolution draws them."""
+        bound = self.weight.shape[2] ** -0.5
+        initialization.uniform_(self.weight, -bound, bound)
 
     def forward(
         self, x: Float[Tensor, "B T C"], past: Float[Tensor, "B N C"] | None = None
