@@ -381,3 +381,13 @@ def test_models_survive_saving(small, tmp_path):
     ids = torch.randint(1, 50, (2, 9))
     loaded = LongspanForSequenceClassification.from_pretrained(tmp_path).eval()
     torch.testing.assert_close(loaded(ids).logits, model(ids).logits)
+
+
+@torch.no_grad()
+def test_weights_that_a_checkpoint_lacks_are_drawn(small, tmp_path):
+    LongspanModel(small()).save_pretrained(tmp_path)
+    model = LongspanModel.from_pretrained(tmp_path, **WHOLE)
+    weights = [x.weight for x in model.modules() if isinstance(x, ShortConvolution)]
+    assert len(weights) == 6
+    assert all(0.1 < x.std() < 0.5 and x.abs().max() <= 3**-0.5 for x in weights)
+    assert model.layers[0].attention.norm.weight.eq(1).all()

@@ -11,7 +11,7 @@ Weights start uniform within 1 / sqrt(taps), as those of torch's convolution; do
 the comparison with a token that starts as its own sum. Positions and global tokens that a mechanism
 projects itself are not convolved.
 
-On CPU the sum of shifted products takes the time of torch's convolution or less, forward and
+On CPU the sum of shifted products takes 0.4 to 1.2 of the time of torch's convolution, forward and
 backward, and has exact gradients; those of torch's kernel have errors, see
 `longspan.attention.ops.convolution`.
 """
