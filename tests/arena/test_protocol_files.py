@@ -138,7 +138,7 @@ INVALID = {
     "mechanism": ("[mechanisms.locl]\nwindow = 3\n" + TASK, "mechanisms: no mechanism called 'lo"),
     "option": (TASK + "mechanisms.local.windw = 3\n", "tasks.recall.mechanisms: no option of "
                "mechanism 'local' called 'windw'; did you mean window?"),
-    "lacking option": (TASK + "mechanisms.full.window = 3\n", "no option of mechanism 'full' "
+    "lacking option": (TASK + "mechanisms.delta.window = 3\n", "no option of mechanism 'delta' "
                        "called 'window'; there are none"),
     "date": (TASK + "mechanisms.local.window = 2020-01-01\n", "window of 'local' must be JSON"),
     "incomplete": (

@@ -33,6 +33,7 @@ DIGESTS = {
     "lra-scaled": "a2589729604a5acf",
     "lra-small": "f8adec9ebf15a511",
     "mechanism-ablations": "03f4a0afa00bd8b4",
+    "mixers": "eb06e5583bbbd90e",
     "path-x-small": "512eab730ee04050",
     "questions": "d1a3025b29c3b00f",
     "quick": "03f4a0afa00bd8b4",
