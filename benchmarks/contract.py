@@ -28,7 +28,8 @@ def count_results(report: Path) -> dict[str, dict[str, int]]:
     counts = {name: dict.fromkeys(("passed", "skipped", "failed"), 0) for name in MECHANISMS}
     for case in ElementTree.parse(report).iter("testcase"):
         words = re.split(r"[\[\]-]", case.get("name", ""))
-        name = next((word for word in words if word in counts), None)
+        of_contract = ".test_contract" in f".{case.get('classname', '')}"
+        name = next((word for word in words if word in counts), None) if of_contract else None
         outcomes = collections.Counter(child.tag for child in case)
         if name is not None:
             is_failure = outcomes["failure"] or outcomes["error"]
