@@ -296,7 +296,5 @@ def test_other_inputs_are_rejected():
     wrong = LayerInput(torch.zeros(3, 6, 5).double(), lambda p: p, lambda p: p)
     with pytest.raises(InputError, match=r"layer_input.states must be 24 wide, got 5"):
         attention(q, k, v, layer_input=wrong)
-    with pytest.raises(
-        InputError, match=r"indexed does not .*24 wide, got 5"
-    ):
+    with pytest.raises(InputError, match=r"indexed does not .*24 wide, got 5"):
         loss_of(attention, q, k, None, wrong)
