@@ -18,9 +18,10 @@ SIZED = [name for name, cls in MECHANISMS.items() if cls.size_option]
 # Shorter than most sizes, no multiple of blocks of 16, and a multiple.
 LENGTHS = (12, 40, 64)
 GIVEN = {"heads": 2, "head_dim": 8}
-# Options beside the size that leave room for one at these lengths.
+# Options beside the size that leave room for one at these lengths, and one weight for each pair.
 ROOM = {
     "compressive": {"segment": 8, "compressed_memory": 2},
+    "convolution": {"kernels": "head"},
     "longformer": {"global_projections": False},
     "native_sparse": {"block": 4, "compressed_block": 2, "window": 3},
     "position_infused": {"segment": 8},

@@ -50,7 +50,9 @@ def test_large_scores_equal_the_float64_reference(name, causal, backend, dtype, 
         if name not in MIXED_KEYS:
             expected = exact(*(x.detach().double() for x in inputs), mask)
             label = str(attention.options)
-            assert_near(out.detach().double(), expected, label, 2 * TOLERANCE[dtype])
+            # Rows that are no means of values grow with the queries.
+            size = max(1.0, float(expected.abs().max()))
+            assert_near(out.detach().double(), expected, label, 2 * size * TOLERANCE[dtype])
 
 
 @every_mechanism
@@ -58,8 +60,13 @@ def test_large_scores_equal_the_float64_reference(name, causal, backend, dtype, 
 def test_large_inputs_give_finite_rows(name, causal, backend, dtype):
     for attention in builds(name, causal, backend, dtype):
         inputs = [(SCALE * x).to(dtype) for x in qkv(T, B=2)]
+        exact = reference_copy(attention).double()
         for mask in (None, key_masks(T, B=2)["holes"]):
-            assert run_or_skip(attention, *inputs, mask).isfinite().all()
+            out = run_or_skip(attention, *inputs, mask)
+            if attention.traits.row_sums == "any":  # a row may be too large for the dtype
+                expected = exact(*(x.double() for x in inputs), mask)
+                out = out[expected.abs() < torch.finfo(dtype).max / 2]
+            assert out.isfinite().all()
 
 
 @pytest.mark.parametrize("name", [x for x, cls in MECHANISMS.items() if cls.traits.bias])

@@ -288,13 +288,13 @@ def test_numbers_of_any_size_are_finite(causal):
 )
 def test_invalid_options_are_rejected(options, message):
     with pytest.raises(OptionError, match=message):
-        build_unchecked("indexed", heads=HEADS, head_dim=HEAD_DIM, **options)
+        build_unchecked("indexed", heads=HEADS, head_dim=HEAD_DIM, width=24, **options)
 
 
 def test_other_inputs_are_rejected():
     attention, (q, k, v) = indexed(), qkv(6)
     wrong = LayerInput(torch.zeros(3, 6, 5).double(), lambda p: p, lambda p: p)
-    with pytest.raises(InputError, match=r"layer_input.states must be 24 wide, got 5"):
+    with pytest.raises(InputError, match=r"layer_input.states must be 24 wide, as built; got 5"):
         attention(q, k, v, layer_input=wrong)
-    with pytest.raises(InputError, match=r"indexed does not .*24 wide, got 5"):
+    with pytest.raises(InputError, match=r"indexed does not .*24 wide, as built; got 5"):
         loss_of(attention, q, k, None, wrong)

@@ -231,13 +231,15 @@ def test_numbers_of_any_size_are_finite(causal):
 )
 def test_invalid_options_are_rejected(options, message):
     with pytest.raises(OptionError, match=message):
-        build_unchecked("native_sparse", heads=HEADS, head_dim=HEAD_DIM, **SMALL | options)
+        build_unchecked(
+            "native_sparse", heads=HEADS, head_dim=HEAD_DIM, width=24, **SMALL | options
+        )
 
 
 def test_other_widths_are_rejected():
     attention, inputs = native_sparse(compression="mlp"), qkv(6)
     wrong = LayerInput(torch.zeros(3, 6, 5).double(), lambda p: p, lambda p: p)
-    with pytest.raises(InputError, match=r"layer_input.states must be 24 wide, got 5"):
+    with pytest.raises(InputError, match=r"layer_input.states must be 24 wide, as built; got 5"):
         attention(*inputs, layer_input=wrong)
     with pytest.raises(InputError, match="the width of values must be 8, as built; got 5"):
         attention(*qkv(6, E=5))

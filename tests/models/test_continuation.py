@@ -50,7 +50,7 @@ def test_greedy_tokens_are_those_of_transformers(name):
     model = decoder(name)
     expected = model.generate(torch.from_numpy(PROMPT)[None], max_new_tokens=20, do_sample=False)
     expected = expected[0, len(PROMPT) :].tolist()
-    assert len(set(expected)) > 4  # no constant text
+    assert len(set(expected)) > 2  # no constant text
     for chunk in (4096, 7):
         found = tokens_of(model, greedy=True, max_new_tokens=20, prefill_chunk_size=chunk)
         assert found == expected, chunk

@@ -14,12 +14,14 @@ from longspan.errors import OptionError, check_name
 SIZES = {
     "heads": "number of heads",
     "head_dim": "head dimension",
+    "width": "width of the layer's input",
     "max_length": "longest input",
     "layer": "index of the layer",
 }
 RANGES = {
     "heads": (1, MOST_HEADS),
     "head_dim": (1, WIDEST),
+    "width": (1, WIDEST),
     "max_length": (1, LONGEST),
     "layer": (0, MOST_LAYERS - 1),
 }
@@ -33,6 +35,7 @@ def build(
     backend: str = "auto",
     heads: int | None = None,
     head_dim: int | None = None,
+    width: int | None = None,
     max_length: int | None = None,
     layer: int = 0,
     max_global_tokens: int | None = None,
@@ -50,6 +53,8 @@ def build(
             runs or raises; there is no fallback.
         heads: number of heads; required by mechanisms with per-head parameters.
         head_dim: head dimension; required by mechanisms with parameters or features of that size.
+        width: width of the layer's input, from which some mechanisms compute gates; None: heads *
+            head_dim.
         max_length: longest input; required by mechanisms with parameters per position.
         layer: index of the layer, so that layers draw different random features.
         max_global_tokens: maximum number of tokens of `global_mask` per row; more are refused (by
@@ -69,11 +74,12 @@ def build(
     """
     check_mechanism(name, options, backend)
     cls = MECHANISMS[name]
-    sizes = {"heads": heads, "head_dim": head_dim, "max_length": max_length, "layer": layer}
+    sizes = {"heads": heads, "head_dim": head_dim, "width": width}
+    sizes |= {"max_length": max_length, "layer": layer}
     reasons = type_errors({"causal": causal}, {"causal": bool}) + _size_errors(sizes)
     reasons += type_errors(options, get_type_hints(cls.__init__)) or size_errors(options)
     reasons += _limit_errors(max_global_tokens, cls) + _dropout_errors(weight_dropout)
-    needed: dict[str, Any] = {size: sizes[size] for size in cls.traits.sizes}
+    needed = _needed_sizes(cls, sizes)
     reasons += _missing_errors(needed) + _seed_errors(options)
     if causal and not cls.traits.causal:
         reasons.append("causal=True is not supported (traits.causal)")
@@ -81,21 +87,43 @@ def build(
         raise OptionError(f"{name} cannot be built: {'; '.join(reasons)}")
     if cls.traits.causal:
         needed["causal"] = causal
-    attention = build_within_memory(name, lambda: cls(**needed, **options))
-    if weight_dropout and not attention.traits.weight_dropout:
-        raise OptionError(
-            f"{name} cannot be built: weight_dropout is not supported with these options "
-            "(traits.weight_dropout)"
-        )
-    attention.options = {**needed, **options_of(name), **options}
+    optional = _optional_sizes(cls, sizes)
+    attention = build_within_memory(name, lambda: cls(**needed, **optional, **options))
+    _check_dropout(attention, weight_dropout)
+    used = {size: value for size, value in optional.items() if size in attention.built_for}
+    attention.options = {**needed, **used, **options_of(name), **options}
     attention.signature = _signature(name, attention.options)
     attention.max_global_tokens, attention.weight_dropout = max_global_tokens, weight_dropout
     attention.backend = backend
     return attention
 
 
+def _check_dropout(attention: Attention, probability: float) -> None:
+    """Raise OptionError if weights are to be dropped, and the options form none."""
+    if probability and not attention.traits.weight_dropout:
+        raise OptionError(
+            f"{attention.name} cannot be built: weight_dropout is not supported with these options "
+            "(traits.weight_dropout)"
+        )
+
+
+def _optional_sizes(cls: type[Attention], sizes: dict[str, int | None]) -> dict[str, Any]:
+    """Return the sizes that the constructor takes, and that only some options require."""
+    arguments = inspect.signature(cls.__init__).parameters
+    return {x: sizes[x] for x in sizes if x in arguments and x not in cls.traits.sizes}
+
+
 def _signature(name: str, options: dict[str, Any]) -> str:
     return f"{name}({', '.join(f'{option}={value!r}' for option, value in options.items())})"
+
+
+def _needed_sizes(cls: type[Attention], sizes: dict[str, int | None]) -> dict[str, Any]:
+    """Return the sizes that the constructor requires; the width follows from the heads."""
+    needed: dict[str, Any] = {size: sizes[size] for size in cls.traits.sizes}
+    heads, head_dim = sizes["heads"], sizes["head_dim"]
+    if needed.get("width", 0) is None and type(heads) is type(head_dim) is int:
+        needed["width"] = heads * head_dim
+    return needed
 
 
 def _size_errors(sizes: dict[str, Any]) -> list[str]:
@@ -162,6 +190,6 @@ def options_of(name: str) -> dict[str, Any]:
     """
     cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
     parameters = inspect.signature(cls.__init__).parameters.values()
-    sizes = {"causal", *cls.traits.sizes}
+    sizes = {"causal", *SIZES}
     options = (p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in sizes)
     return {p.name: p.default for p in options}

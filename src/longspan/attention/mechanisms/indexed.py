@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.masking import both_masks, zero_masked
+from longspan.attention.ops.gate_input import gate_refusals
 from longspan.attention.ops.gathered_keys import gathered_softmax
 from longspan.attention.ops.open_sizes import is_open
 from longspan.attention.ops.precision import at_least_float32, dot_products
@@ -50,7 +51,7 @@ class IndexedAttention(Attention):
         causal=True,
         scale=True,
         needs_layer_input=True,
-        sizes=("heads", "head_dim"),
+        sizes=("heads", "head_dim", "width"),
     )
     small_options = {"num_selected_keys": 6, "index_heads": 2, "index_dim": 8}
     has_unused_parameters = True
@@ -60,6 +61,7 @@ class IndexedAttention(Attention):
         *,
         heads: int,
         head_dim: int,
+        width: int,
         num_selected_keys: int = 256,
         index_heads: int = 4,
         index_dim: int = 32,
@@ -71,6 +73,7 @@ class IndexedAttention(Attention):
         Args:
             heads: number of heads.
             head_dim: head dimension.
+            width: width of the layer's input.
             num_selected_keys: keys that a query selects.
             index_heads: heads of the indexer.
             index_dim: head dimension of the indexer.
@@ -86,14 +89,11 @@ class IndexedAttention(Attention):
             raise OptionError(f"indexed: trained_on must be all or selected, got {trained_on!r}")
         self.num_selected_keys, self.trained_on, self.causal = num_selected_keys, trained_on, causal
         self.built_for = {"heads": heads, "head_dim": head_dim}
-        self.indexer = Indexer(heads * head_dim, index_heads, index_dim)
+        self.indexer = Indexer(width, index_heads, index_dim)
 
     def refusals(self, x):
         """Add reasons: the indexer has a fixed width."""
-        reasons, source, width = super().refusals(x), x.layer_input, self.indexer.width
-        if not reasons and source is not None and (got := source.states.shape[-1]) != width:
-            reasons.append(f"layer_input.states must be {width} wide, got {got}")
-        return reasons
+        return super().refusals(x) or gate_refusals(x, self.indexer.width)
 
     def _read(self, x) -> tuple[Tensor, Tensor, Tensor]:
         """Return the a, w and b of the new tokens."""

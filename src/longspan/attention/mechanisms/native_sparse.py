@@ -12,7 +12,7 @@ compressed keys, also over `shared_heads` consecutive heads, which select togeth
 heads then read the same keys. f is the mean over real tokens, or an MLP over the block in which
 each place has a vector of its own. Blocks without a real token take no part. Causal: no key after
 t, compressed blocks that end by t, and selected blocks before I. Selection has no gradient: f
-learns through the compressed part. Without `layer_input`, x are the queries of all heads.
+learns through the compressed part. Without `layer_input`, x are the keys of all heads.
 
 Differences from the paper: one k and v for all three parts, which the layer projects; compressed
 blocks do not overlap; the form without causality, which sees and selects blocks on both sides.
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.ops.blocks import pattern_attention
+from longspan.attention.ops.gate_input import gate_input, gate_refusals
 from longspan.attention.ops.gathered_keys import gathered_softmax
 from longspan.attention.ops.open_sizes import count_blocks, resize, split_blocks
 from longspan.attention.ops.precision import at_least_float32, dot_products
@@ -57,7 +58,7 @@ class NativeSparseAttention(Attention):
         causal=True,
         anchored=True,
         needs_layer_input=True,
-        sizes=("heads", "head_dim"),
+        sizes=("heads", "head_dim", "width"),
     )
     small_options = {"block": 4, "compressed_block": 2, "num_selected_blocks": 3, "window": 3}
     shared_state = ("k", "v", "compressed_k", "compressed_v")
@@ -67,6 +68,7 @@ class NativeSparseAttention(Attention):
         *,
         heads: int,
         head_dim: int,
+        width: int,
         block: int = 64,
         compressed_block: int = 32,
         num_selected_blocks: int = 15,
@@ -82,6 +84,7 @@ class NativeSparseAttention(Attention):
         Args:
             heads: number of heads.
             head_dim: head dimension.
+            width: width of the layer's input.
             block: tokens per selected block.
             compressed_block: tokens per compressed block, a divisor of `block`.
             num_selected_blocks: selected blocks besides the query's own.
@@ -111,7 +114,7 @@ class NativeSparseAttention(Attention):
         near: Pattern = Window(window, 0 if causal else window)
         self.pattern = near & Causal() if causal else near
         self.built_for = {"heads": heads, "head_dim": head_dim}
-        self.gates = nn.Linear(heads * head_dim, 3 * heads)
+        self.gates = nn.Linear(width, 3 * heads)
         nn.init.zeros_(self.gates.bias)
         mlp = compression == "mlp"
         self.keys = BlockMLP(compressed_block, head_dim) if mlp else None
@@ -119,9 +122,7 @@ class NativeSparseAttention(Attention):
 
     def refusals(self, x):
         """Add reasons: gates and an MLP have a fixed width."""
-        reasons, width, source = super().refusals(x), self.gates.in_features, x.layer_input
-        if not reasons and source is not None and (got := source.states.shape[-1]) != width:
-            reasons.append(f"layer_input.states must be {width} wide, got {got}")
+        reasons = super().refusals(x) or gate_refusals(x, self.gates.in_features)
         if self.values is not None and (got := x.v.shape[3]) != self.values.width:
             width = self.values.width
             reasons.append(f"the width of values must be {width}, as built; got {got}")
@@ -152,8 +153,7 @@ class NativeSparseAttention(Attention):
 
     def _gates(self, x) -> tuple[Tensor, ...]:
         """Return the gates of the three parts, each (B, H, T, 1)."""
-        states = x.q.transpose(1, 2).flatten(2) if x.layer_input is None else x.layer_input.states
-        states, layer = at_least_float32(states), self.gates
+        states, layer = gate_input(x), self.gates
         gates = F.linear(states, layer.weight.to(states.dtype), layer.bias.to(states.dtype))
         return gates.sigmoid().unflatten(2, (3, -1, 1)).transpose(1, 3).unbind(2)
 

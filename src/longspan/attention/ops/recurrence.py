@@ -1,0 +1,244 @@
+"""Recurrences of a matrix state: linear attention with decay, gates and the delta rule.
+
+    S_t = D_t S_{t-1} + beta_t k_t (v_t - D_t S_{t-1}^T k_t)^T     with the delta rule
+    S_t = D_t S_{t-1} + beta_t k_t v_t^T                           without it
+    o_t = S_t^T q_t,    D_t = Diag(exp g_t),  g_t <= 0
+
+One decay for a head or one for each channel of its keys. A chunk of C tokens is computed at once.
+With c the sum of g from its first token, and S the state before it:
+
+    A_ts = beta_t sum_d k_td k_sd exp(c_td - c_sd)   for s < t
+    U = (I + A)^-1 (beta v),  W = (I + A)^-1 (beta k exp c)      without the delta rule U = beta v
+    V = U - W S                                                   and W = 0
+    o_t = (q_t exp c_t)^T S + sum_{s <= t} sum_d q_td k_sd exp(c_td - c_sd) V_s
+    S <- exp(c_C) S + sum_s k_s exp(c_C - c_s) V_s^T
+
+(Yang et al. 2025, https://arxiv.org/abs/2412.06464, section 3.3; Kimi Team 2025,
+https://arxiv.org/abs/2510.26692, for channels.) No exponent is positive, so no decay overflows.
+Both directions are summed for bidirectional forms: without the delta rule a token is counted once.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from longspan.attention.ops.open_sizes import fit_block, is_open, resize, split_blocks
+
+CHUNK = 64  # tokens compared directly; a power of two
+SMALL = 2  # rows of blocks whose products are sums of elementwise ones
+
+
+class Decays(NamedTuple):
+    """Products of queries and keys within chunks, and decays to and from their ends.
+
+    Attributes:
+        products: sums over d of q_td k_sd exp(c_td - c_sd), zero for s > t (..., C, C).
+        start: decay from before the chunk to each token (..., C, 1 or D); None: there is none.
+        end: decay from each token to the end of the chunk.
+    """
+
+    products: Tensor
+    start: Tensor | None
+    end: Tensor | None
+
+
+def mix(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor | None = None,
+    beta: Tensor | None = None,
+    *,
+    delta: bool = False,
+    state: Tensor | None = None,
+    chunk: int = CHUNK,
+) -> tuple[Tensor, Tensor]:
+    """Run the recurrence over a sequence, in chunks.
+
+    Args:
+        q: queries (B, H, T, D), at least float32.
+        k: keys (B, H, T, D), zero at padding.
+        v: values (B, H, T, E).
+        log_decay: g (B or 1, H, T, 1 or D), at most 0, and 0 at padding; None: no decay.
+        beta: step sizes (B, H, T); None: ones.
+        delta: whether a key first removes what the state holds for it.
+        state: S after earlier tokens (B, H, D, E); None: zeros.
+        chunk: C, a power of two; fewer tokens take a smaller one.
+
+    Returns:
+        Outputs (B, H, T, E), and the state after the last token.
+    """
+    T, step = k.shape[2], None if beta is None else beta[..., None]
+    if state is None:
+        state = k.new_zeros(*k.shape[:2], k.shape[3], v.shape[3])
+    v = v if step is None else v * step
+    if not is_open(T) and T == 1:
+        return _single_step(q, k, v, log_decay, step, delta, state)
+    chunk = _chunk_of(chunk, T)
+    q, k, v = (split_blocks(x, chunk) for x in (q, k, v))
+    g = None if log_decay is None else split_blocks(log_decay, chunk)
+    step = None if step is None else split_blocks(step, chunk)
+    rows = torch.stack([q, k], 3) if delta else q[:, :, :, None]
+    decays = _decayed(rows, k[:, :, :, None], None if g is None else g[:, :, :, None])
+    reads, reads_k, writes, fade = q, k, k.mT, None
+    if decays.start is not None and decays.end is not None:
+        start, end = decays.start[:, :, :, 0], decays.end[:, :, :, 0]
+        reads, writes, fade = q * start, (k * end).mT, start[..., -1:, :].mT
+        reads_k = k * start if delta else k
+    if delta:
+        products = decays.products[:, :, :, 1]
+        v, states, state = _delta_scan(products, v, reads_k, writes, step, fade, state)
+    else:
+        states, state = _scan(writes @ v, fade, state)
+    out = decays.products[:, :, :, 0] @ v + reads @ states
+    return resize(out.flatten(2, 3), T), state
+
+
+def mix_both_ways(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor | None = None,
+    beta: Tensor | None = None,
+    *,
+    delta: bool = False,
+    chunk: int = CHUNK,
+) -> Tensor:
+    """Return the sum of the recurrence in both directions, (B, H, T, E); arguments as of `mix`.
+
+    The token itself is in both; without the delta rule one of them is taken off.
+    """
+    q2, k2, v2 = (torch.cat([x, x.flip(2)]) for x in (q, k, v))
+    step = None if beta is None else torch.cat([beta, beta.flip(2)])
+    if log_decay is not None:
+        log_decay = log_decay.expand(len(k), -1, -1, -1)
+        log_decay = torch.cat([log_decay, log_decay.flip(2)])
+    onward, backward = mix(q2, k2, v2, log_decay, step, delta=delta, chunk=chunk)[0].chunk(2)
+    out = onward + backward.flip(2)
+    if delta:
+        return out
+    weight = (q * k).sum(-1, keepdim=True)
+    return out - (weight if beta is None else weight * beta[..., None]) * v
+
+
+def _chunk_of(chunk: int, length: int) -> int:
+    """Return the smallest power of two that holds the tokens, or the chunk if it is smaller."""
+    size = 1
+    while size < fit_block(chunk, length):
+        size *= 2
+    return size
+
+
+def _single_step(q, k, v, log_decay, step, delta: bool, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Apply the formula to one token; v has its step size."""
+    if log_decay is not None:
+        state = state * log_decay.exp().mT
+    if delta:
+        old = k @ state
+        v = v - (old if step is None else old * step)
+    state = state + k.mT @ v
+    return q @ state, state
+
+
+def _decayed(q: Tensor, k: Tensor, g: Tensor | None) -> Decays:
+    """Return the products within chunks, and the decays.
+
+    Args:
+        q: rows (..., R, C, D): R sets of rows that meet the keys.
+        k: keys (..., 1, C, D).
+        g: log decays (..., 1, C, 1 or D), or None.
+    """
+    if g is None:
+        return Decays((q @ k.mT).tril(), None, None)
+    if g.shape[-1] > 1:
+        return _channel_decays(q, k, g)
+    # Sums of g over the tokens s + 1 .. t, (..., t, s): differences of sums would lose small ones.
+    between = g.expand(*g.shape[:-1], g.shape[-2]).tril(-1).cumsum(-2)
+    later = torch.ones(between.shape[-2:], dtype=torch.bool, device=g.device).triu(1)
+    gain = between.masked_fill(later, -torch.inf).exp()
+    return Decays((q @ k.mT) * gain, g.cumsum(-2).exp(), between[..., -1:, :].mT.exp())
+
+
+def _channel_decays(q: Tensor, k: Tensor, g: Tensor) -> Decays:
+    """Compute `_decayed` with one decay per channel, from single tokens to halves of the chunk.
+
+    Queries of a second half meet keys of the first in one product: keys decay to the end of their
+    half, queries from there on.
+    """
+    products = (q * k).sum(-1, keepdim=True)[..., None]  # blocks of one token: (..., C, 1, 1)
+    q, k, start, end = (x.unsqueeze(-2) for x in (q, k, g, torch.zeros_like(g)))
+    while start.shape[-3] > 1:
+        (_, q2), (k1, _), corners = _halves(q), _halves(k), _halves(products)
+        (start1, start2), (end1, end2) = _halves(start), _halves(end)
+        cross = _products(q2 * start2.exp(), k1 * end1.exp())
+        rows = F.pad(corners[0], (0, corners[0].shape[-1])), torch.cat([cross, corners[1]], -1)
+        products = torch.cat(rows, -2)
+        end = torch.cat([end1 + start2[..., -1:, :], end2], -2)
+        start = torch.cat([start1, start2 + start1[..., -1:, :]], -2)
+        q, k = (x.unflatten(-3, (-1, 2)).flatten(-3, -2) for x in (q, k))
+    return Decays(products.squeeze(-3), start.squeeze(-3).exp(), end.squeeze(-3).exp())
+
+
+def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the blocks (..., n, m, D) at even and at odd places."""
+    first, second = x.unflatten(-3, (-1, 2)).unbind(-3)
+    return first, second
+
+
+def _products(q: Tensor, k: Tensor) -> Tensor:
+    """Return q k^T of blocks (..., m, D), for few rows without the overhead of a product each."""
+    if q.shape[-2] > SMALL:
+        return q @ k.mT
+    return (q.unsqueeze(-2) * k.unsqueeze(-3)).sum(-1)
+
+
+def _scan(sums: Tensor, fade: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the state before each chunk (B, H, chunks, D, E), and after the last one."""
+    if fade is None:
+        after = sums.cumsum(2) + state[:, :, None]
+        before = resize(torch.cat([state[:, :, None], after], 2), after.shape[2])
+        return before, after[:, :, -1].clone()
+    states = []
+    # The gradient of an index into the chunks is as large as all of them; that of `unbind` is not.
+    for chunk_sum, factor in zip(sums.unbind(2), fade.unbind(2), strict=True):
+        states.append(state)
+        state = state * factor + chunk_sum
+    return torch.stack(states, 2), state
+
+
+def _delta_scan(
+    products: Tensor,
+    v: Tensor,
+    k: Tensor,
+    writes: Tensor,
+    step: Tensor | None,
+    fade: Tensor | None,
+    state: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what the tokens write, and the state before each chunk and after the last.
+
+    Args:
+        products: products of keys with earlier ones, with their decay (..., C, C); the diagonal
+            counts as one.
+        v: values, with their step size.
+        k: keys, with the decay from before the chunk.
+        writes: keys with the decay to the end of the chunk, transposed.
+        step: step sizes (..., C, 1), or None.
+        fade: decay of the whole chunk (..., 1 or D, 1), or None.
+        state: state before the first chunk.
+    """
+    if step is not None:
+        products, k = products * step, k * step
+    right = torch.cat([v, k], -1)
+    solved = torch.linalg.solve_triangular(products, right, upper=False, unitriangular=True)
+    values, reads = solved.split([v.shape[-1], k.shape[-1]], -1)
+    written, states = [], []
+    for i, (value, read, write) in enumerate(
+        zip(values.unbind(2), reads.unbind(2), writes.unbind(2), strict=True)
+    ):
+        states.append(state)
+        written.append(value - read @ state)
+        state = (state if fade is None else state * fade[:, :, i]) + write @ written[-1]
+    return torch.stack(written, 2), torch.stack(states, 2), state
