@@ -1,7 +1,7 @@
-"""Triton kernels of the recurrences of `ops/recurrence`: forward and backward, in chunks of C tokens.
+"""Triton kernels of the recurrences of `ops/recurrence`: forward and backward, by chunks.
 
-With the symbols of that file, e_t = exp(c_t), f_t = exp(c_C - c_t), and X = (I + A)^-1, or I without
-the delta rule,
+With the symbols of that file, e_t = exp(c_t), f_t = exp(c_C - c_t), and X = (I + A)^-1, or I
+without the delta rule,
 
     P_ts = sum_d q_td k_sd exp(c_td - c_sd)   for s <= t
     V = X beta (v - (e k) S),   o = (e q) S + P V,   S' = exp(c_C) S + (f k)^T V
@@ -53,6 +53,8 @@ class Buffers(NamedTuple):
         states: S before each chunk (B, H, chunks D, E).
         removed: P^T do, then R (B, H, T, E).
         changes: dS' of each chunk (B, H, chunks D, E).
+        key_share: gradient of keys from the products with queries (B, H, T, D).
+        decay_share: gradient of log decays from all that reads queries (B, H, T, 1 or D).
     """
 
     solved: Rows
@@ -60,6 +62,8 @@ class Buffers(NamedTuple):
     states: Rows
     removed: Rows
     changes: Rows
+    key_share: Rows
+    decay_share: Rows
 
 
 class Sizes(NamedTuple):
@@ -102,7 +106,9 @@ def _values(x, row, chunk, tile, sizes, FORM: tl.constexpr):
     tokens = chunk * FORM.chunk + tl.arange(0, FORM.chunk)
     first = tile * FORM.value_tile
     width = sizes.value_width
-    return load(x, row, tokens, tokens < sizes.tokens, width, sizes, FORM.value_tile, FORM, first)[0]
+    return load(x, row, tokens, tokens < sizes.tokens, width, sizes, FORM.value_tile, FORM, first)[
+        0
+    ]
 
 
 @triton.jit
@@ -258,7 +264,7 @@ def solve_chunks(x, buffers, sizes, FORM: tl.constexpr):
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     key = _keys(x.k, row, chunk, sizes, FORM)
     now, after, beta = _gates(x, row, chunk, sizes, FORM)
-    products = beta * _products(key, key, now, after, FORM)
+    products = _products(key * beta, key, now, after, FORM)
     inverse = tl.where(_pairs(FORM) == 0, 1.0, 0.0).to(FORM.dtype)
     inverse -= tl.where(_corner(1, FORM), products, 0.0)
     for level in tl.static_range(1, FORM.levels):
@@ -321,6 +327,31 @@ def sum_gradients(x, buffers, sizes, FORM: tl.constexpr):
 
 @triton.jit
 @no_type_check
+def query_gradients(x, buffers, grads, sizes, FORM: tl.constexpr):
+    """Compute the gradients of the queries of a chunk, and shares of those of keys and decays."""
+    row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    dq = tl.zeros((FORM.chunk, FORM.key_tile), FORM.dtype)
+    change = tl.zeros((FORM.chunk, FORM.chunk), FORM.dtype)
+    for tile in range(tl.cdiv(sizes.value_width, FORM.value_tile)):
+        grad = _values(x.out, row, chunk, tile, sizes, FORM)
+        dq += dot(grad, tl.trans(_state(buffers.states, row, chunk, tile, sizes, FORM)), FORM)
+        written = _values(buffers.written, row, chunk, tile, sizes, FORM)
+        change += dot(grad, tl.trans(written), FORM)
+    query, key = _keys(x.q, row, chunk, sizes, FORM), _keys(x.k, row, chunk, sizes, FORM)
+    now, after, _ = _gates(x, row, chunk, sizes, FORM)
+    dq *= _fades(now, after, FORM.chunk)[0]
+    dg = _sums(_of_decays(dq * query, FORM), FORM.chunk, True)
+    change = tl.where(_pairs(FORM) >= 0, change, 0.0)
+    by_q, dk, by_g = _product_gradients(change, query, key, now, after, FORM)
+    tokens = chunk * FORM.chunk + tl.arange(0, FORM.chunk)
+    real, D, W = tokens < sizes.tokens, sizes.key_width, sizes.decay_width
+    store(grads.q, row, tokens, real, D, sizes, dq + by_q, FORM.key_tile)
+    store(buffers.key_share, row, tokens, real, D, sizes, dk, FORM.key_tile)
+    store(buffers.decay_share, row, tokens, real, W, sizes, dg + by_g, FORM.decay_tile)
+
+
+@triton.jit
+@no_type_check
 def scan_gradients(x, buffers, sizes, FORM: tl.constexpr):
     """Store R of the chunks, and the gradient of the state after each, from the last one on."""
     row, tile = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -346,57 +377,52 @@ def scan_gradients(x, buffers, sizes, FORM: tl.constexpr):
 @triton.jit
 @no_type_check
 def _sum_columns(x, buffers, grads, beta, row, chunk, sizes, FORM: tl.constexpr):
-    """Sum products over the columns of values: those with states, and those within the chunk."""
-    by_q = tl.zeros((FORM.chunk, FORM.key_tile), FORM.dtype)
-    by_write, by_read = tl.zeros_like(by_q), tl.zeros_like(by_q)
-    outer = tl.zeros((FORM.chunk, FORM.chunk), FORM.dtype)
-    inner = tl.zeros_like(outer)
+    """Store the gradient of values, and sum products over their columns."""
+    by_write = tl.zeros((FORM.chunk, FORM.key_tile), FORM.dtype)
+    by_read = tl.zeros((FORM.chunk, FORM.key_tile), FORM.dtype)
+    change = tl.zeros((FORM.chunk, FORM.chunk), FORM.dtype)
     fade, step = tl.zeros((FORM.key_tile,), FORM.dtype), tl.zeros((FORM.chunk,), FORM.dtype)
     for tile in range(tl.cdiv(sizes.value_width, FORM.value_tile)):
         state = _state(buffers.states, row, chunk, tile, sizes, FORM)
-        change = _state(buffers.changes, row, chunk, tile, sizes, FORM)
+        after = _state(buffers.changes, row, chunk, tile, sizes, FORM)
         written = _values(buffers.written, row, chunk, tile, sizes, FORM)
         removed = _values(buffers.removed, row, chunk, tile, sizes, FORM)
-        grad = _values(x.out, row, chunk, tile, sizes, FORM)
         _store_values(grads.v, row, chunk, tile, sizes, removed * beta, FORM)
-        fade += tl.sum(state * change, 1)
+        fade += tl.sum(state * after, 1)
         step += tl.sum(removed * _values(x.v, row, chunk, tile, sizes, FORM), 1)
-        by_q += dot(grad, tl.trans(state), FORM)
-        by_write += dot(written, tl.trans(change), FORM)
-        outer += dot(grad, tl.trans(written), FORM)
+        by_write += dot(written, tl.trans(after), FORM)
         if FORM.delta:
             by_read -= dot(removed, tl.trans(state), FORM)
-            inner -= dot(removed, tl.trans(written), FORM)
-    return by_q, by_write, by_read, outer, inner, fade[None, :], step[:, None]
+            change -= dot(removed, tl.trans(written), FORM)
+    return by_write, by_read, change, fade[None, :], step[:, None]
 
 
 @triton.jit
 @no_type_check
-def input_gradients(x, buffers, grads, sizes, FORM: tl.constexpr):
-    """Compute the gradients of the inputs of a chunk."""
+def key_gradients(x, buffers, grads, sizes, FORM: tl.constexpr):
+    """Compute the gradients of the keys, values and gates of a chunk."""
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     now, after, beta = _gates(x, row, chunk, sizes, FORM)
     start, end = _fades(now, after, FORM.chunk)
-    dq, dk, by_read, outer, inner, fade, dbeta = _sum_columns(
+    dk, by_read, change, fade, dbeta = _sum_columns(
         x, buffers, grads, beta, row, chunk, sizes, FORM
     )
-    query, key = _keys(x.q, row, chunk, sizes, FORM), _keys(x.k, row, chunk, sizes, FORM)
-    dq, dk, by_read = dq * start, dk * end, by_read * start
+    key, dk, by_read = _keys(x.k, row, chunk, sizes, FORM), dk * end, by_read * start
     dg = _earlier_sums(_of_decays(dk * key, FORM), FORM.chunk)
     dg += tl.exp(tl.sum(now, 0))[None, :] * _of_decays(fade, FORM)
-    dg += _sums(_of_decays(dq * query + by_read * key * beta, FORM), FORM.chunk, True)
-    outer = tl.where(_pairs(FORM) >= 0, outer, 0.0)
-    by_q, by_k, by_g = _product_gradients(outer, query, key, now, after, FORM)
-    dq, dk, dg = dq + by_q, dk + by_k, dg + by_g
+    dk += _keys(buffers.key_share, row, chunk, sizes, FORM)
     if FORM.delta:
-        inner = tl.where(_pairs(FORM) > 0, inner, 0.0)
-        dbeta += tl.sum(inner * _products(key, key, now, after, FORM), 1, keep_dims=True)
         dbeta += tl.sum(by_read * key, 1, keep_dims=True)
-        by_q, by_k, by_g = _product_gradients(inner * beta, key, key, now, after, FORM)
-        dk, dg = dk + by_read * beta + by_q + by_k, dg + by_g
+        by_read *= beta
+        dk += by_read
+        dg += _sums(_of_decays(by_read * key, FORM), FORM.chunk, True)
+        change = tl.where(_pairs(FORM) > 0, change, 0.0)
+        by_q, by_k, by_g = _product_gradients(change, key * beta, key, now, after, FORM)
+        dbeta += tl.sum(by_q * key, 1, keep_dims=True)
+        dk, dg = dk + by_q * beta + by_k, dg + by_g
     tokens = chunk * FORM.chunk + tl.arange(0, FORM.chunk)
-    real = tokens < sizes.tokens
-    store(grads.q, row, tokens, real, sizes.key_width, sizes, dq, FORM.key_tile)
-    store(grads.k, row, tokens, real, sizes.key_width, sizes, dk, FORM.key_tile)
-    store(grads.log_decay, row, tokens, real, sizes.decay_width, sizes, dg, FORM.decay_tile)
+    real, D, W = tokens < sizes.tokens, sizes.key_width, sizes.decay_width
+    dg += load(buffers.decay_share, row, tokens, real, W, sizes, FORM.decay_tile, FORM)[0]
+    store(grads.k, row, tokens, real, D, sizes, dk, FORM.key_tile)
+    store(grads.log_decay, row, tokens, real, W, sizes, dg, FORM.decay_tile)
     store(grads.beta, row, tokens, real, 1, sizes, dbeta, 1)

@@ -11,7 +11,8 @@ from longspan.attention.kernels.triton.recurrence import (
     Form,
     Inputs,
     Sizes,
-    input_gradients,
+    key_gradients,
+    query_gradients,
     read_chunks,
     scan_chunks,
     scan_gradients,
@@ -37,7 +38,7 @@ class Plan(NamedTuple):
         scans = kernel in (scan_chunks, scan_gradients)
         tiles = triton.cdiv(self.sizes.value_width, self.form.value_tile.value)
         grid = self.rows, tiles if scans else self.sizes.chunks
-        warps = 4 if scans else 8
+        warps = 4 if scans and self.form.key_tile.value <= 64 else 8
         kernel[grid](*tensors, self.sizes, self.form, num_warps=warps, num_stages=STAGES)
 
 
@@ -84,9 +85,11 @@ def mix_rows_gradients(
     with on_device(q):
         plan = _plan(q, v, log_decay, delta, gradients=True)
         _write(plan, inputs)
+        grads = _inputs(*changes, grad)
+        plan.launch(query_gradients, inputs, plan.buffers, grads)
         plan.launch(sum_gradients, inputs, plan.buffers)
         plan.launch(scan_gradients, inputs, plan.buffers)
-        plan.launch(input_gradients, inputs, plan.buffers, _inputs(*changes, grad))
+        plan.launch(key_gradients, inputs, plan.buffers, grads)
     return changes
 
 
@@ -106,14 +109,15 @@ def _plan(q: Tensor, v: Tensor, log_decay: Tensor, delta: bool, gradients: bool 
     (B, H, T, D), E, W = q.shape, v.shape[-1], log_decay.shape[-1]
     dtype, C = sum_dtype(v), chunk_length(q.device)
     exact = v.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
-    key_tile, value_tile = tile_widths(D, E, exact)
+    key_tile, value_tile = tile_widths(D, E, True)
     tiles = C, key_tile, min(value_tile, VALUE_TILE), 1 if W == 1 else key_tile
     precision = "tf32x3" if exact else "tf32"
     constants = *tiles, C.bit_length() - 1, delta, precision, DTYPES[dtype]
     sizes = Sizes(H, T, triton.cdiv(T, C), D, E, W)
     # Tokens and width of each buffer, none where no kernel reads it.
-    n, back = sizes.chunks, 1 if gradients else 0
-    shapes = ((n * C * delta, C), (T, E), (n * D, E), (T * back, E), (n * D * back, E))
+    n = sizes.chunks
+    shapes = [(n * C * delta, C), (T, E), (n * D, E)]
+    shapes += [(x * gradients, width) for x, width in ((T, E), (n * D, E), (T, D), (T, W))]
     buffers = (rows_of(q.new_empty(B, H, *shape, dtype=dtype)) for shape in shapes)
     form = Form(*(tl.constexpr(x) for x in constants))
     return Plan(form, sizes, B * H, Buffers(*buffers))
