@@ -340,6 +340,126 @@ NOTES = {
             "full": "the softmax that is estimated",
         },
     ),
+    "retention": Notes(
+        idea=(
+            "Linear attention sums all keys and values into one matrix, in which old tokens never "
+            "fade. Here each head lets them fade at a rate of its own: the weight of a token "
+            "shrinks by the same factor with every step of distance. Slow heads remember, fast "
+            "heads look nearby, and no softmax is computed."
+        ),
+        use=(
+            "Decoding at constant cost and memory per token, with recent tokens first.",
+            "A baseline without gates for the recurrences that decide what to forget.",
+        ),
+        avoid=(
+            "A token must be kept until it is needed: it fades at a rate that nothing can stop.",
+            "Looking up one token among many: nothing removes the others from the matrix.",
+        ),
+        relatives={
+            "linear": "without decay, divided by the sum of weights",
+            "ssd": "a decay that the token decides",
+            "gated_linear": "a decay for each channel, which the token decides",
+        },
+    ),
+    "ssd": Notes(
+        idea=(
+            "The layer of Mamba-2, read as attention: a step size, computed from each token, says "
+            "how strongly the token is written into the state, and by how much everything before "
+            "it fades. A large step starts anew, a small one skips the token. The sum over tokens "
+            "is a matrix product within a chunk and a recurrence between chunks."
+        ),
+        use=(
+            "Long inputs in which a few tokens matter and most can be skipped.",
+            "Decoding at constant cost and memory per token.",
+        ),
+        avoid=(
+            "Looking up one of many pairs: what is written adds up, nothing is replaced.",
+        ),
+        relatives={
+            "retention": "the same decay for every token",
+            "gated_linear": "a decay for each channel, and no step size",
+            "gated_delta": "replaces the value of a key in place of adding to it",
+        },
+    ),
+    "gated_linear": Notes(
+        idea=(
+            "Linear attention whose state forgets. Every channel of the keys has a gate, computed "
+            "from the token: close to one, the channel keeps what it holds; lower, it fades. So "
+            "the model learns which part of the state to keep for long."
+        ),
+        use=(
+            "Decoding at constant cost and memory per token, with a memory that the content rules.",
+            "Channels need different time scales within one head.",
+        ),
+        avoid=(
+            "Looking up one of many pairs: what is written adds up, nothing is replaced.",
+            "The cheapest recurrence on a CPU is wanted: a decay per channel costs about twice "
+            "one per head.",
+        ),
+        relatives={
+            "ssd": "one decay for each head",
+            "kimi_delta": "the same decay, with the delta rule",
+            "linear": "without decay, divided by the sum of weights",
+        },
+    ),
+    "delta": Notes(
+        idea=(
+            "Linear attention adds: two values for one key leave their sum. The delta rule first "
+            "reads what the state holds for the key, and writes the difference, so that the key "
+            "afterwards gives the new value. The state is a small table that is corrected, not a "
+            "pile that grows; a step size, computed from the token, says how far."
+        ),
+        use=(
+            "Pairs of keys and values are to be looked up, at constant memory.",
+            "Keys come again with other values, and the last one counts.",
+        ),
+        avoid=(
+            "More pairs than the head dimension: keys begin to overlap.",
+            "The past must be forgotten at once: nothing fades, see `gated_delta`.",
+        ),
+        relatives={
+            "gated_delta": "with a decay of the whole state",
+            "linear": "adds in place of correcting",
+        },
+    ),
+    "gated_delta": Notes(
+        idea=(
+            "Two ways to forget, together: the delta rule replaces the value of one key, and a "
+            "decay, computed from the token, clears the whole state of a head when the context "
+            "changes."
+        ),
+        use=(
+            "Language models with constant memory per token; every fourth layer may be `full`.",
+            "Pairs to be looked up in a stream whose subject changes.",
+        ),
+        avoid=(
+            "Exact copies of long passages: the state has a fixed size.",
+            "The cheapest recurrence is wanted: the rule solves a triangular system per chunk.",
+        ),
+        relatives={
+            "delta": "without decay",
+            "kimi_delta": "a decay for each channel",
+            "ssd": "the decay without the delta rule",
+        },
+    ),
+    "kimi_delta": Notes(
+        idea=(
+            "Gated DeltaNet with a decay for each channel of the keys: the delta rule replaces the "
+            "value of one key, and the token decides channel by channel how much of the rest is "
+            "kept."
+        ),
+        use=(
+            "Language models with constant memory per token, three such layers to one of `full`.",
+            "Channels need different time scales, and pairs are to be looked up.",
+        ),
+        avoid=(
+            "Time matters most: of these recurrences it is the slowest.",
+        ),
+        relatives={
+            "gated_delta": "one decay for each head",
+            "gated_linear": "the decay without the delta rule",
+        },
+    ),
     "transformer_xl": Notes(
         idea=(
             "The sequence is processed segment by segment, and each segment also reads the stored "

@@ -117,6 +117,8 @@ def test_family_is_visible_in_the_weights(name):
             assert (one == 0).any()
         case "kernel" | "low rank":
             assert 0 < rank < far
+        case "linear recurrence":  # what a state of D rows passes on
+            assert 0 < rank <= HEAD_DIM
         case "learned pattern" | "hybrid":
             assert not attention.traits.exact
 

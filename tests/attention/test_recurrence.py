@@ -1,13 +1,14 @@
 """Recurrences of a matrix state: the engine against its formula, and mechanisms against peers."""
 
 import importlib
+import inspect
 
 import pytest
 import torch
 import torch.nn.functional as F
 from contract import HEAD_DIM, HEADS, assert_near, build_small, qkv, reference_copy
 
-from longspan.attention import LayerInput, build
+from longspan.attention import LayerInput, build, recurrence
 from longspan.attention.ops.recurrence import CHUNK, mix, mix_both_ways
 from longspan.errors import InputError, OptionError
 
@@ -182,6 +183,49 @@ def test_a_key_that_comes_again_has_its_last_value(name):
     attention.gates = lambda states, heads: (None, torch.ones(k.shape[:3], dtype=k.dtype))
     out = attention(k, k, v) * HEAD_DIM**0.5
     assert_near(out, v, "values", 1e-5)
+
+
+@every_form
+@every_rule
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
+def test_function_leaves_padding_out(decay, delta, causal):
+    inputs, mask = draw(40, decay), torch.rand(3, 40, generator=torch.Generator()) < 0.6
+    hidden = ~mask[:, None, :, None]
+    padded = [
+        x if x is None else x.masked_fill(hidden if x.dim() == 4 else hidden[..., 0], torch.nan)
+        for x in inputs
+    ]
+    out, _ = recurrence(*padded, delta=delta, causal=causal, mask=mask)
+    assert (out.masked_select(hidden) == 0).all()
+    for row in range(3):
+        alone = [x if x is None else x[row : row + 1, :, mask[row]] for x in inputs]
+        expected, _ = recurrence(*alone, delta=delta, causal=causal)
+        assert_near(out[row, :, mask[row]], expected[0], f"row {row}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"log_decay": torch.full((3, 3, 9, 1), 0.1)}, "log_decay must be at most 0.*got 0.1"),
+        ({"log_decay": torch.full((3, 3, 9, 1), torch.nan)}, "log_decay must be at most 0.*nan"),
+        ({"log_decay": torch.zeros(3, 3, 9)}, r"must be \(3, 3, 9, 1\) or \(3, 3, 9, 8\), got"),
+        ({"log_decay": torch.zeros(3, 3, 9, 1).long()}, "log_decay must be floating"),
+        ({"beta": torch.zeros(3, 3, 8)}, r"beta must be \(3, 3, 9\), got \(3, 3, 8\)"),
+        ({"state": torch.zeros(3, 3, 8, 8)}, r"state must be \(3, 3, 8, 5\)"),
+        ({"state": torch.zeros(3, 3, 8, 5), "causal": False}, "state requires causal=True"),
+        ({"chunk": 0}, "chunk must be a power of two, got 0"),
+        ({"chunk": 48}, "chunk must be a power of two, got 48"),
+        ({"mask": torch.ones(3, 9)}, "mask must be boolean"),
+        ({"k": torch.zeros(3, 1, 9, 8)}, "q and k must have one shape"),
+    ],
+)
+def test_gates_that_do_not_fit_are_refused(changes, reason):
+    q, k, v = qkv(9, E=5, dtype=torch.float32)
+    inputs = {"q": q, "k": k, "v": v, **changes}
+    if "k" in changes:
+        inputs["v"] = v[:, :1]
+    with pytest.raises(InputError, match=reason):
+        inspect.unwrap(recurrence)(**inputs)
 
 
 def transposed(*tensors):

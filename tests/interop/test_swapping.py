@@ -178,6 +178,16 @@ def test_layer_input_is_projected_as_the_model_does():
     assert hooked.longspan.recorder in hooked.query._forward_pre_hooks.values()
 
 
+@pytest.mark.parametrize("name", ["gated_linear", "gated_delta", "kimi_delta"])
+def test_gates_have_the_width_of_the_model_where_heads_are_wider(name):
+    model = make("llama", head_dim=16)
+    longspan.swap(model, name)
+    model(IDS)[0].square().mean().backward()
+    assert all(x.width == SIZES["hidden_size"] == 32 for x in mechanisms(model))
+    gates = [p for x in mechanisms(model) for p in x.parameters()]
+    assert all(p.grad.abs().sum() > 0 for p in gates)
+
+
 @torch.no_grad()
 def test_swapped_model_generates_as_without_cache():
     model = make("llama")

@@ -10,6 +10,7 @@ import pkgutil
 from longspan.attention import kernels, mechanisms
 from longspan.attention.base import Attention, Cache, Inputs, LayerInput, RelativeBias, Traits
 from longspan.attention.build import build, options_of
+from longspan.attention.recurrence import recurrence
 from longspan.attention.registry import MECHANISMS, backends, register, register_kernel
 
 for _package in (mechanisms, kernels):
@@ -27,6 +28,7 @@ __all__ = [
     "backends",
     "build",
     "options_of",
+    "recurrence",
     "register",
     "register_kernel",
 ]

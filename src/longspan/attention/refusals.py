@@ -25,7 +25,7 @@ def call_refusals(attention: "MechanismHooks", x: Inputs) -> list[str]:
     Raises:
         InputError: q, k and v are not dense tensors of four dimensions.
     """
-    reasons = _tensors_refusals(*x[:3]) + _device_refusals(attention, x.q)
+    reasons = tensors_refusals(*x[:3]) + _device_refusals(attention, x.q)
     if attention.built_for or attention.loops_over_length:
         reasons += _length_refusals(attention, x)
     (B, _, T, _), S, traits = x.q.shape, x.k.shape[2], attention.traits
@@ -84,7 +84,7 @@ def _step_refusals(attention: "MechanismHooks", x: Inputs) -> list[str]:
     return reasons if x.cache is None else reasons + x.cache.refusals(attention.signature, x.q, x.v)
 
 
-def _tensors_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
+def tensors_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
     """Return the reasons why these are not queries, keys and values.
 
     Raises:

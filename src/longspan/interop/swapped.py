@@ -27,6 +27,7 @@ class SwapSpec:
         head_dim: head dimension.
         layer: index of the layer.
         projections: projections to "q", "k" and "v", as far as they were found.
+        width: width of the module's input; None: heads * head_dim.
     """
 
     recipe: Recipe
@@ -35,6 +36,7 @@ class SwapSpec:
     head_dim: int
     layer: int
     projections: dict[str, Projection]
+    width: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return values that JSON can hold."""
@@ -68,6 +70,7 @@ class Swapped(nn.Module):
             causal=spec.causal,
             heads=spec.heads,
             head_dim=spec.head_dim,
+            width=spec.width,
             layer=spec.layer,
         )
         needs_input = self.mechanism.traits.needs_layer_input

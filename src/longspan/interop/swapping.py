@@ -123,9 +123,10 @@ def _keeps(site: Site, index: int, layers: Sequence[int] | None, cross: bool) ->
 
 def _make(site: Site, recipe: Recipe, model: PreTrainedModel) -> Swapped:
     """Build the mechanism of a module, and start its projections as copies of the module's."""
-    spec = SwapSpec(
-        recipe, site.causal, site.heads, site.head_dim, layer_index(site.module), site.projections
-    )
+    query = site.projections.get("q")
+    width = None if query is None else query.linear(site.module).in_features
+    sizes = site.causal, site.heads, site.head_dim, layer_index(site.module)
+    spec = SwapSpec(recipe, *sizes, site.projections, width)
     swapped = Swapped(spec, model.config).to(dtype=model.dtype)
     mechanism, projections = swapped.mechanism, site.projections
     for name in ("scale", "bias"):
@@ -146,10 +147,10 @@ def _make(site: Site, recipe: Recipe, model: PreTrainedModel) -> Swapped:
             f"{site.name} were not found: the module normalizes or reorders their output"
         )
     if mechanism.traits.inputs == "qkv" and {"q", "k", "v"} <= set(projections):
-        width = site.heads * site.head_dim
+        rows = site.heads * site.head_dim
         copies: list[nn.Linear] = []
         for letter in "qkv":
-            repeats = width // (projections[letter].stop - projections[letter].start)
+            repeats = rows // (projections[letter].stop - projections[letter].start)
             copies.append(projections[letter].copy(site.module, repeats, site.head_dim))
         try:
             mechanism.copy_projections(*copies)

@@ -90,7 +90,7 @@ def mix(
         reads, writes, fade = q * start, (k * end).mT, start[..., -1:, :].mT
         reads_k = k * start if delta else k
     if delta:
-        products = decays.products[:, :, :, 1].tril(-1)
+        products = decays.products[:, :, :, 1]
         v, states, state = _delta_scan(products, v, reads_k, writes, step, fade, state)
     else:
         states, state = _scan(writes @ v, fade, state)
@@ -106,20 +106,25 @@ def mix_both_ways(
     beta: Tensor | None = None,
     *,
     delta: bool = False,
+    chunk: int = CHUNK,
     run: Callable[..., Tensor] | None = None,
 ) -> Tensor:
     """Return the sum of the recurrence in both directions, (B, H, T, E); arguments as of `mix`.
 
-    The token itself is in both; without the delta rule one of them is taken off. With `run` it
-    computes the outputs in place of `mix`.
+    The token itself is in both; without the delta rule one of them is taken off. A kernel `run`
+    computes the outputs of one direction in place of `mix`.
     """
     q2, k2, v2 = (torch.cat([x, x.flip(2)]) for x in (q, k, v))
     step = None if beta is None else torch.cat([beta, beta.flip(2)])
     if log_decay is not None:
         log_decay = log_decay.expand(len(k), -1, -1, -1)
         log_decay = torch.cat([log_decay, log_decay.flip(2)])
+<<<<<<< HEAD
     arguments = q2, k2, v2, log_decay, step
-    both = mix(*arguments, delta=delta)[0] if run is None else run(*arguments, delta=delta)
+    if run is None:
+        both = mix(*arguments, delta=delta, chunk=chunk)[0]
+    else:
+        both = run(*arguments, delta=delta)
     onward, backward = both.chunk(2)
     out = at_least_float32(onward) + backward.flip(2)
     if delta:
@@ -224,7 +229,8 @@ def _delta_scan(
     """Return what the tokens write, and the state before each chunk and after the last.
 
     Args:
-        products: products of keys with earlier ones, with their decay (..., C, C).
+        products: products of keys with earlier ones, with their decay (..., C, C); the diagonal
+            counts as one.
         v: values, with their step size.
         k: keys, with the decay from before the chunk.
         writes: keys with the decay to the end of the chunk, transposed.
