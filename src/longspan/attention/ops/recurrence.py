@@ -119,7 +119,6 @@ def mix_both_ways(
     if log_decay is not None:
         log_decay = log_decay.expand(len(k), -1, -1, -1)
         log_decay = torch.cat([log_decay, log_decay.flip(2)])
-<<<<<<< HEAD
     arguments = q2, k2, v2, log_decay, step
     if run is None:
         both = mix(*arguments, delta=delta, chunk=chunk)[0]
