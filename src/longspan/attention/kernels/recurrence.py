@@ -27,7 +27,7 @@ from longspan.attention.ops.recurrence import mix, mix_both_ways
 from longspan.attention.ops.recurrent_base import RecurrentAttention
 from longspan.attention.registry import register_kernel
 
-WIDEST, WIDEST_ELSEWHERE = 128, 64  # channels of keys; on Hopper and Blackwell, on other GPUs
+WIDEST, NARROWER = 128, 64  # channels of keys; on Hopper and Blackwell, on other GPUs
 _NAMESPACE = __name__.replace(".", "_")
 MECHANISMS = (
     *(RetentionAttention, SSDAttention, GatedLinearAttention),
@@ -110,18 +110,26 @@ def mix_in_kernels(
 def recurrence_refusals(attention: RecurrentAttention, x: Inputs) -> list[str]:
     """Return the reasons why the kernels do not compute these inputs."""
     reasons, major = device_refusals(x)
-    return reasons if major is None else reasons + key_refusals(x.q.shape[-1], major)
+    if major is None:
+        return reasons
+    width = x.q.shape[-1]
+    return reasons + key_refusals(width, width if attention.channel_decay else 1, x.q.dtype, major)
 
 
-def key_refusals(width: int, major: int) -> list[str]:
+def key_refusals(width: int, decays: int, dtype: torch.dtype, major: int) -> list[str]:
     """Return the reason why tiles of keys of this width are too large for a GPU.
 
     Args:
         width: channels of keys.
+        decays: channels of decays.
+        dtype: dtype of the inputs.
         major: major number of the compute capability.
     """
-    widest = WIDEST if major in (9, 10) else WIDEST_ELSEWHERE
-    return [] if width <= widest else [f"heads of up to {widest} run on this GPU, got {width}"]
+    small = decays > 1 and dtype == torch.float32  # three products of TF32 at each level of blocks
+    widest = WIDEST if major in (9, 10) and not small else NARROWER
+    if width <= widest:
+        return []
+    return [f"heads of up to {widest} channels run on this GPU in {dtype}, got {width}"]
 
 
 def attend(attention: RecurrentAttention, x: Inputs) -> Tensor:
