@@ -42,7 +42,9 @@ class Plan(NamedTuple):
         kernel[grid](*tensors, self.sizes, self.form, num_warps=warps, num_stages=STAGES)
 
 
-def mix_rows(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, delta: bool):
+def mix_rows(
+    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, delta: bool
+) -> Tensor:
     """Run the recurrence from the first token on, without gradients.
 
     Args:
@@ -67,7 +69,7 @@ def mix_rows(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, d
 
 def mix_rows_gradients(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, delta: bool
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of the tensors that `mix_rows` takes.
 
     Args:
@@ -81,16 +83,16 @@ def mix_rows_gradients(
     """
     tensors = q, k, v, log_decay, beta
     inputs = _inputs(*tensors, grad)
-    changes = tuple(empty_rows(q, x.shape[-1], x.dtype) for x in tensors)
+    dq, dk, dv, dg, dbeta = (empty_rows(q, x.shape[-1], x.dtype) for x in tensors)
     with on_device(q):
         plan = _plan(q, v, log_decay, delta, gradients=True)
         _write(plan, inputs)
-        grads = _inputs(*changes, grad)
+        grads = _inputs(dq, dk, dv, dg, dbeta, grad)
         plan.launch(query_gradients, inputs, plan.buffers, grads)
         plan.launch(sum_gradients, inputs, plan.buffers)
         plan.launch(scan_gradients, inputs, plan.buffers)
         plan.launch(key_gradients, inputs, plan.buffers, grads)
-    return changes
+    return dq, dk, dv, dg, dbeta
 
 
 def _write(plan: Plan, inputs: Inputs) -> None:
