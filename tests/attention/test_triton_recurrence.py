@@ -6,10 +6,11 @@ from contract import HERE, TOLERANCE, assert_near, qkv
 from kernel_checks import run_file, run_tests
 from test_triton import SHARED, needs_cuda, needs_triton
 
-from longspan.attention import KERNELS, build
+from longspan.attention import build
 from longspan.attention.kernels import recurrence as kernels
 from longspan.attention.kernels import triton
 from longspan.attention.ops.recurrence import mix
+from longspan.attention.registry import KERNELS
 from longspan.errors import InputError
 
 NAMES = ("retention", "ssd", "gated_linear", "delta", "gated_delta", "kimi_delta")
