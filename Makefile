@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Runs of the arena at a time, of one thread each: equal answers on machines of any size.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() or 1))')
 
-.PHONY: arena test mutants gpu docs site lint types clean
+.PHONY: arena test mutants gpu speedrun docs site lint types clean
 
 arena: $(READY)
 	@echo "== running the quick protocol (minutes on two CPU cores); report in runs/quick/report.html"
@@ -29,6 +29,12 @@ GPU_OPTIONS ?=
 gpu:
 	@echo "== tests, efficiency and small runs on the GPU, part by part; results in runs/gpu"
 	@PYTHONPATH=src:$$PYTHONPATH $(GPU_PYTHON) benchmarks/gpu_day.py $(GPU_OPTIONS)
+
+SPEEDRUN_OPTIONS ?=
+
+speedrun: $(READY)
+	@echo "== training recall of 8 pairs to 95 % with three seeds (about a minute); rules and records: docs/speedrun.md"
+	@$(BIN)/python benchmarks/speedrun.py $(SPEEDRUN_OPTIONS)
 
 docs: $(READY)
 	@echo "== rendering the pages of mechanisms, tasks, benchmarks and results"

@@ -1,5 +1,7 @@
 """Render docs/benchmarks.md and, by `result_tables`, results/README.md and parts of README.md.
 
+`speedrun_tables` renders the table of docs/speedrun.md.
+
     python benchmarks/tables.py
 
 The figures come from the records in benchmarks/results, except the rates of the original
@@ -14,6 +16,7 @@ import mechanism_tables
 import peer_tables
 import result_tables
 import run_tables
+import speedrun_tables
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results", HERE.parent / "docs" / "benchmarks.md"
@@ -61,6 +64,7 @@ def render() -> str:
 
 def main() -> None:
     PAGE.write_text(render())
+    speedrun_tables.main()
     result_tables.main()
 
 

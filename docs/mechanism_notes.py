@@ -49,6 +49,7 @@ NOTES = {
             "Neighbors carry the information: characters, pixels, language modeling.",
             "Cost must grow in proportion to the length, with an exact softmax.",
             "Decoding with a cache that stops growing.",
+            "Texts without end: `sink_tokens` keeps the first tokens in sight and in the cache.",
         ),
         avoid=(
             "A token must read another that is further away than all layers together reach.",
@@ -95,7 +96,7 @@ NOTES = {
             "question answering.",
             "The window should differ between layers, or be dilated in some heads.",
             "Checkpoints published for Longformer are the starting point.",
-            "Decoding with a window and sink tokens, in a bounded cache (`first_global`).",
+            "Decoding with a window and sink tokens, in a bounded cache (`sink_tokens`).",
         ),
         avoid=(
             "No token has a special role, and every token must find a distant one.",
@@ -251,6 +252,78 @@ NOTES = {
             "reformer": "tokens are grouped by hash instead",
         },
     ),
+    "moba": Notes(
+        idea=(
+            "The sequence is cut into blocks, and each block is summarized by the mean of "
+            "its keys. "
+            "Each query compares itself with these means, and attends to its own block and to the "
+            "few blocks that match best, token by token, in one softmax. Which blocks are read "
+            "depends on the content, separately for each query and head, and nothing is added to "
+            "be learned: the choice improves because queries and keys do."
+        ),
+        use=(
+            "Long inputs in which each token needs a few passages, and which ones is known only "
+            "from the content.",
+            "A trained model with full attention should read less: there are no new parameters, "
+            "and with enough blocks the output is the same.",
+        ),
+        avoid=(
+            "Inputs of a few blocks: nothing is saved.",
+            "A single token must be recognized within a block of others: the mean hides it.",
+            "Decoding with a small cache: it keeps every token.",
+        ),
+        relatives={
+            "native_sparse": "compressed blocks and a window beside the selected blocks",
+            "indexed": "single keys, selected by a part that is trained for it",
+            "bigbird": "blocks are drawn at random instead",
+        },
+    ),
+    "native_sparse": Notes(
+        idea=(
+            "Three views of the past in one layer. The first is coarse: groups of tokens are "
+            "compressed to one key and value each, and every query reads all of them. Their "
+            "weights show where to look closely: the second view has all tokens of the blocks "
+            "with the largest weights. The third is a window of neighbors. Gates, computed from "
+            "the token, add the three."
+        ),
+        use=(
+            "Long inputs that need an overview, exact passages and neighbors at once.",
+            "Training a sparse model from the start: the compressed view has gradients, so that "
+            "the selection learns.",
+        ),
+        avoid=(
+            "Short inputs: three views of little cost more than one of all.",
+            "Decoding with a small cache: it keeps every token.",
+        ),
+        relatives={
+            "moba": "the selected blocks alone, by means of keys",
+            "long_short": "a window and a summary of everything, nothing selected",
+            "compressive": "old tokens are compressed, and the originals forgotten",
+        },
+    ),
+    "indexed": Notes(
+        idea=(
+            "A small second attention, the indexer, looks at all pairs first. Its products are "
+            "cheap: few heads of small width. Each query then attends, with all heads, to the keys "
+            "with the highest scores of the indexer and to no others. The indexer is trained by a "
+            "loss of its own, to give high scores to the keys that the attention weighs most."
+        ),
+        use=(
+            "Single tokens anywhere in the input must be found, not passages.",
+            "A trained model with full attention should read less: the indexer is trained "
+            "beside it, and changes no other weight.",
+        ),
+        avoid=(
+            "Speed on CPU: all pairs are scored, and all keys are multiplied; a training step "
+            "takes longer than with `full`. A few new tokens of a long text gather their keys.",
+            "Training without the auxiliary loss: the indexer then stays random.",
+            "Decoding with a small cache: it keeps every token.",
+        ),
+        relatives={
+            "moba": "blocks in place of single keys, without a part to train",
+            "full": "the softmax over all keys",
+        },
+    ),
     "linformer": Notes(
         idea=(
             "A long list of keys holds less information than its length suggests. A learned matrix "
@@ -302,7 +375,9 @@ NOTES = {
             "weight is instead a product of a function of the query and a function of the key, the "
             "sums can be rearranged: keys and values are summed once, to a small matrix, and every "
             "query reads from this matrix. All pairs count, and no pair is ever formed. When "
-            "causal, the matrix is a running sum: the mechanism is a recurrent network."
+            "causal, the matrix is a running sum: the mechanism is a recurrent network. The "
+            "function, the feature map, decides how sharp the weights can be: it may be fixed, or "
+            "learned, also from the weights of a softmax."
         ),
         use=(
             "Decoding at constant cost and memory per token, whatever the length.",
@@ -314,6 +389,7 @@ NOTES = {
         ),
         relatives={
             "performer": "a function that estimates the softmax",
+            "based": "the Taylor series of the softmax, and the softmax itself nearby",
             "full": "the softmax itself",
         },
     ),
@@ -372,9 +448,7 @@ NOTES = {
             "Long inputs in which a few tokens matter and most can be skipped.",
             "Decoding at constant cost and memory per token.",
         ),
-        avoid=(
-            "Looking up one of many pairs: what is written adds up, nothing is replaced.",
-        ),
+        avoid=("Looking up one of many pairs: what is written adds up, nothing is replaced.",),
         relatives={
             "retention": "the same decay for every token",
             "gated_linear": "a decay for each channel, and no step size",
@@ -452,12 +526,71 @@ NOTES = {
             "Language models with constant memory per token, three such layers to one of `full`.",
             "Channels need different time scales, and pairs are to be looked up.",
         ),
-        avoid=(
-            "Time matters most: of these recurrences it is the slowest.",
-        ),
+        avoid=("Time matters most: of these recurrences it is the slowest.",),
         relatives={
             "gated_delta": "one decay for each head",
             "gated_linear": "the decay without the delta rule",
+        },
+    ),
+    "based": Notes(
+        idea=(
+            "Nearby tokens get the weights of a softmax, exactly. The exponential of a distant "
+            "pair is replaced by the first three terms of its series, a product of a function of "
+            "the query and a function of the key; so distant keys and values are summed once for "
+            "all queries, as in linear attention. One sum of weights normalizes both."
+        ),
+        use=(
+            "Neighbors must be told apart exactly, and distant tokens count as a whole.",
+            "Decoding at constant cost and memory per token.",
+        ),
+        avoid=(
+            "Looking up one distant token among many: the series grows as a square, not as an "
+            "exponential, and the sums have a fixed size.",
+            "Heads are wide and `feature_dim` is none: the features grow as a square.",
+        ),
+        relatives={
+            "linear": "no window; the same series with `feature_map='taylor'`",
+            "local": "the window alone",
+            "long_short": "a window and learned sums of the whole input",
+        },
+    ),
+    "convolution": Notes(
+        idea=(
+            "A fixed pattern of weights slides along the sequence: each output is a sum of the "
+            "values nearby, with learned weights that depend on the distance alone, and the query "
+            "scales it. No tokens are compared. It is a baseline: what it solves needs no "
+            "attention."
+        ),
+        use=(
+            "A baseline for tasks of neighbors: characters, pixels, signals.",
+            "Decoding at constant cost, with a state of a few values.",
+        ),
+        avoid=(
+            "What a token needs depends on content, or is further away than the kernel.",
+            "Weights of attention are to be shown: kernels of channels have none. Use "
+            "`kernels='head'`.",
+        ),
+        relatives={
+            "lru": "a kernel as long as the input, from a state of fixed size",
+            "local": "weights that compare the tokens nearby",
+        },
+    ),
+    "lru": Notes(
+        idea=(
+            "A state is carried from token to token: at each step it shrinks and turns a little, "
+            "and the value is added. The output is a sum of many such states, with different "
+            "speeds, so the past is forgotten slowly or quickly, or repeats. No tokens are "
+            "compared: weights depend on the distance alone. It is a baseline of the linear "
+            "recurrences whose decay depends on the content."
+        ),
+        use=(
+            "A baseline with a long reach: smooth signals, pixels, long-range tasks.",
+            "Decoding at constant cost and memory per token.",
+        ),
+        avoid=("Tokens must be found by their content: no weight depends on it.",),
+        relatives={
+            "convolution": "a short kernel of any shape",
+            "retention": "decay of sums by content",
         },
     ),
     "transformer_xl": Notes(
@@ -565,5 +698,74 @@ NOTES = {
             "linformer": "learned mixtures by position, at linear cost",
         },
         for_study=True,
+    ),
+    "forgetting": Notes(
+        idea=(
+            "A softmax over all tokens, with a gate at each of them. A gate is a number "
+            "between zero "
+            "and one that a head reads from the token, and it multiplies the weights of all tokens "
+            "before it. A head can so keep everything (gates of one), prefer what is near, or drop "
+            "what came before a boundary. The products of gates say how far a token is, so a "
+            "causal "
+            "model needs no positions."
+        ),
+        use=(
+            "Language models that need the exact softmax, and lengths beyond those of training.",
+            "Old text loses its relevance at places that the input itself shows.",
+        ),
+        avoid=(
+            "The square of the length dominates the time: every pair is still computed.",
+            "Queries and keys come from different sequences.",
+            "Encoders that must tell left from right without positions: the gates between two "
+            "tokens are the same both ways, so let the model add positions.",
+        ),
+        relatives={
+            "full": "all gates one",
+            "local": "a window, where the weight falls to zero at a fixed distance",
+            "log_linear": "a weight for each distance in powers of two, at nearly linear cost",
+        },
+    ),
+    "differential": Notes(
+        idea=(
+            "A softmax gives some weight to every token, also to the many that do not matter. Each "
+            "head therefore has two of them, and subtracts a share of the second from the first. "
+            "What both give to irrelevant tokens cancels, and what only the first gives "
+            "remains. The "
+            "share is learned for each layer."
+        ),
+        use=(
+            "Looking up few tokens among very many: weights of the others can be zero or below.",
+            "The length is affordable, and twice the time of `full` as well.",
+        ),
+        avoid=(
+            "Weights must be positive or sum to one, for example to be read as an explanation.",
+            "Heads are already narrow: each softmax has half of their features.",
+        ),
+        relatives={
+            "full": "one softmax per head, with all features",
+            "forgetting": "weights that fall by gates, not by subtraction",
+        },
+    ),
+    "log_linear": Notes(
+        idea=(
+            "Linear attention sums the whole past in one matrix, and forgets where things were. "
+            "Here the past is divided into buckets of 1, 2, 4, 8, ... tokens, the newest the "
+            "smallest, with a matrix each. A token reads all of them and weighs each by a number "
+            "that it computes itself: near tokens at a fine resolution, distant ones in large "
+            "groups. There are only as many buckets as the length has binary digits."
+        ),
+        use=(
+            "Decoding of long texts with a small, bounded state.",
+            "Nearly linear cost, where one sum of all tokens is too coarse.",
+        ),
+        avoid=(
+            "Exact lookups of distant tokens: a bucket is one sum.",
+            "Models without a norm behind the mechanism: rows are sums, which grow with the "
+            "length.",
+        ),
+        relatives={
+            "linear": "one sum for the whole past, normalized",
+            "forgetting": "gates between all pairs of a softmax",
+        },
     ),
 }

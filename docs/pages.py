@@ -42,6 +42,7 @@ RECIPES = Path(__file__).parent / "recipes"
 FIGURES = Path(__file__).parent / "figures.md"
 REPORT = Path(__file__).parents[1] / "src" / "longspan" / "report"
 PUBLISHED, CATALOG = REPORT / "published.json", REPORT.parent / "catalog.json"
+CONTRACT = Path(__file__).parents[1] / "benchmarks" / "results" / "contract.json"
 LENGTHS = (1024, 4096)
 HEADS, HEAD_DIM = 2, 64
 TRAITS = {
@@ -88,7 +89,47 @@ def index() -> str:
             title = about(cls).partition("\n")[0].partition(" (")[0].partition(",")[0].rstrip(".")
             cells = f"{title} | {family} | {describe_cost(name)} | {marks}"
             lines.append(f"| [`{name}`]({name}.md) | {cells} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *by_year()]) + "\n"
+
+
+def by_year() -> list[str]:
+    """Return the mechanisms by the year of their paper, with the results of their contract."""
+    record = json.loads(CONTRACT.read_text())
+    results = {row["mechanism"]: row for row in record["rows"]}
+    lines = [
+        "## By year",
+        "",
+        "Tests of the contract: reference in float64, gradients, masks, padding, causality, steps,",
+        "caches, layouts, precision, growth. Not claimed: tests of forms that a mechanism does not",
+        f"have (`python benchmarks/contract.py`, {conditions_of(record)}).",
+        "",
+        "| year | mechanism | paper | tests passed | failed | not claimed |",
+        "|---|---|---|---:|---:|---:|",
+    ]
+    years = {
+        name: re.search(r"(?:19|20)\d\d", cls.traits.paper or "")
+        for name, cls in MECHANISMS.items()
+    }
+    for name in sorted(years, key=lambda x: (year_text(years[x]), x)):
+        paper = (
+            (MECHANISMS[name].traits.paper or "unpublished")
+            .partition(";")[0]
+            .partition(", http")[0]
+        )
+        row = results.get(name)
+        kinds = ("passed", "failed", "skipped")
+        counts = " | ".join(f"{row[x]:,}" if row else "" for x in kinds)
+        lines.append(f"| {year_text(years[name])} | [`{name}`]({name}.md) | {paper} | {counts} |")
+    return lines
+
+
+def year_text(match: re.Match[str] | None) -> str:
+    return match.group() if match else ""
+
+
+def conditions_of(record: dict) -> str:
+    place = record["environment"]
+    return f"{place['device']}, torch {place['torch']}"
 
 
 def page(name: str) -> str:

@@ -77,7 +77,7 @@ def source_values(protocol: Protocol) -> list[SourceValue]:
 
 def check_sources(protocol: Protocol) -> list[Check]:
     """Compare every value that a source states with the protocol's, task by task."""
-    return [check for task in protocol.tasks for check in _check_task(protocol, task)]
+    return [check for task in protocol.available_tasks for check in _check_task(protocol, task)]
 
 
 def unsourced_fields(
@@ -93,7 +93,7 @@ def unsourced_fields(
         tasks: tasks of the protocol; None: all.
     """
     found: dict[str, tuple[str, ...]] = {}
-    for task in protocol.tasks if tasks is None else tasks:
+    for task in protocol.available_tasks if tasks is None else tasks:
         stated = {x.field for x in source_values(protocol) if task in x.tasks}
         for field in (*recipe_values(protocol, task, ()), *_set_options(protocol, task)):
             known = field in stated or field in BOOKKEEPING or choices(protocol, task, field)

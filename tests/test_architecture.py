@@ -49,8 +49,8 @@ LONGER_FUNCTIONS = {
     "models/model.py": 50,
     "report/charts/intervals.py": 50,
 }
-# Mechanism names that are also everyday words: a schedule may be linear.
-EVERYDAY = {"full", "local", "linear"}
+# Mechanism names that are also everyday words: a schedule may be linear, a stem a convolution.
+EVERYDAY = {"full", "local", "linear", "convolution"}
 # CIFAR-10 is published as pickles; this file reads them without executing foreign code.
 MAY_IMPORT_PICKLE = ("tasks/lra/restricted_pickle.py",)
 # Files of the system, and the functions that open the files of users.

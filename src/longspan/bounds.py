@@ -10,6 +10,7 @@ LONGEST = 2**24  # positions of a sequence, a summary token included
 WIDEST = 2**18  # features of a layer, or of a head
 MOST_LAYERS = 1_000
 MOST_HEADS = 1_024
+MOST_TAPS = 16  # of a short convolution
 MOST_IDS = 2**24  # token ids, and classes
 MOST_EXAMPLES = 10**9  # of a split
 LARGEST_BATCH = 2**20  # examples

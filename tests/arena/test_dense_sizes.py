@@ -18,16 +18,18 @@ SIZED = [name for name, cls in MECHANISMS.items() if cls.size_option]
 # Shorter than most sizes, no multiple of blocks of 16, and a multiple.
 LENGTHS = (12, 40, 64)
 GIVEN = {"heads": 2, "head_dim": 8}
-# Options beside the size that leave room for one at these lengths.
+# Options beside the size that leave room for one at these lengths, and one weight for each pair.
 ROOM = {
     "compressive": {"segment": 8, "compressed_memory": 2},
+    "convolution": {"kernels": "head"},
     "longformer": {"global_projections": False},
+    "native_sparse": {"block": 4, "compressed_block": 2, "window": 3},
     "position_infused": {"segment": 8},
     "transformer_xl": {"segment": 8},
 }
 
 # Lengths up to which the smallest size, 8, is full attention.
-DENSE_UP_TO = {"bigbird": 40, "reformer": 12}
+DENSE_UP_TO = {"bigbird": 40, "moba": 12, "native_sparse": 12, "reformer": 12}
 
 
 def make(name, size, T, causal=False):
@@ -87,8 +89,8 @@ def test_dense_sizes_attend_to_every_pair_and_no_size_takes_more_flops(name, cau
             attention = make(name, size, T, causal)
             if attention is None or attention.pairs(T) is None:
                 continue
-            # Scores of positions are further products.
-            if not isinstance(attention, RelativeAttention):
+            # Scores of positions, and those of an indexer, are further products.
+            if not isinstance(attention, RelativeAttention) and name != "indexed":
                 assert attention.flops(T, 8) <= 4 * T * T * 8, (T, size)
             if not attention.traits.needs_layer_input:
                 pairs = T * (T + 1) // 2 if causal else T * T

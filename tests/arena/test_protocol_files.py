@@ -9,6 +9,7 @@ from longspan.arena import PROTOCOLS, get, grid, load_protocol
 from longspan.arena.experiment import hash_config
 from longspan.arena.protocols.compare import compare
 from longspan.attention import MECHANISMS
+from longspan.catalog import protocol_values
 from longspan.config import Budget
 from longspan.data.imports.stored import check_task_name
 from longspan.errors import LongspanError, OptionError, PluginError
@@ -137,7 +138,7 @@ INVALID = {
     "mechanism": ("[mechanisms.locl]\nwindow = 3\n" + TASK, "mechanisms: no mechanism called 'lo"),
     "option": (TASK + "mechanisms.local.windw = 3\n", "tasks.recall.mechanisms: no option of "
                "mechanism 'local' called 'windw'; did you mean window?"),
-    "lacking option": (TASK + "mechanisms.full.window = 3\n", "no option of mechanism 'full' "
+    "lacking option": (TASK + "mechanisms.delta.window = 3\n", "no option of mechanism 'delta' "
                        "called 'window'; there are none"),
     "date": (TASK + "mechanisms.local.window = 2020-01-01\n", "window of 'local' must be JSON"),
     "incomplete": (
@@ -147,6 +148,9 @@ INVALID = {
     ),
     "budget": ('budget = "sconds=3"\n' + TASK, "budget: no budget called 'sconds'; did you"),
     "name": ('name = "a/b"\n' + TASK, "name must consist of letters, digits, '_', '.' and '-'"),
+    "budget of a row": (
+        TASK + '[rows.short]\nbudget = "sconds=3"\n', "rows.short.budget: no budget called 's"
+    ),
     "seeds": ('seeds = ["a"]\n' + TASK, "seeds must be a list of numbers >= 0, got ['a']"),
     "rows": ("default_rows = 3\n" + TASK, "default_rows must be a list of texts, got 3"),
     "unknown row": ('default_rows = ["locl"]\n' + TASK, "no row called 'locl'; did you mean local"),
@@ -223,3 +227,45 @@ def test_protocol_has_no_name_of_another_folder_of_runs(tmp_path, name):
     assert name not in PROTOCOLS
     with pytest.raises(OptionError, match=f"got '{name}'"):
         check_task_name(name)
+
+
+TIMED = """
+base = "diagnostic"
+
+[rows.timed]
+mechanism = "local"
+budget = "seconds=1min"
+
+[rows.timed-dilated]
+from = "timed"
+mechanism = "dilated"
+
+[rows.longer]
+from = "timed"
+budget = "seconds=2min"
+
+[rows.free]
+mechanism = "local"
+"""
+
+
+def test_row_has_a_budget_that_other_rows_do_not_have(tmp_path):
+    protocol = load(tmp_path, TIMED)
+    minute = Budget(kind="seconds", limit=60.0)
+    rows = {row.name: protocol.row("recall", row.name, 0) for row in protocol.named_rows}
+    limits = {name: row.config.budget.limit for name, row in rows.items()}
+    assert limits == {"timed": 60, "timed-dilated": 60, "longer": 120, "free": None}
+    assert rows["timed"].overrides == {"variant": "timed"}
+    plain = protocol.row("recall", "local", 0, budget=minute)
+    assert rows["timed"].config == plain.config
+    assert protocol.row("recall", "timed", 0, budget=minute) == rows["timed"]
+    assert protocol.row("recall", "free", 0, budget=minute).config.budget == minute
+    expected = (
+        "variant 'timed' has the budget seconds=60, got seconds=120; omit --budget, or run 'l"
+    )
+    with pytest.raises(OptionError, match=expected):
+        protocol.row("recall", "timed", 0, budget=Budget(kind="seconds", limit=120.0))
+    (shown,) = (x.b for x in compare(get("diagnostic"), protocol, tasks=["recall"])
+                if x.field == "row.timed")  # fmt: skip
+    assert shown == {"variant": "local", "budget": "seconds=60"}
+    assert "budget = seconds=60" in protocol_values(protocol)["variants"]["timed (recall, copying)"]

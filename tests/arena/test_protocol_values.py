@@ -108,7 +108,7 @@ def test_models_add_no_positions_to_mechanisms_that_carry_them(name):
     for task in get(name).tasks:
         positions = {m: get(name).config(task, m).model.position for m in MECHANISMS}
         without = {m for m, position in positions.items() if position == "none"}
-        assert without == {"transformer_xl", "compressive", "position_infused"}
+        assert without == {m for m, cls in MECHANISMS.items() if cls.traits.carries_positions}
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

@@ -111,6 +111,10 @@ def different_value(value, field):
         "attention_head_size": 4,
         "position": "rotary",
         "adaptive_cutoffs": [3],
+        "short_convolution": 3,
+        "short_convolution_activation": "silu",
+        "output_norm": "rms",
+        "output_gate": "sigmoid",
         "schedule_over": "run",
         "stem": "convolution",
         "norm": "post",
@@ -122,6 +126,7 @@ def different_value(value, field):
         "adam_betas": [0.9, 0.98],
         "train_eval_examples": 10,
         "max_grad_norm": 0.5,
+        "stop_at": 0.5,
         "stages": [{"steps": 1, "changes": {}, "keep_optimizer": True}],
     }
     if field in choices:

@@ -1,17 +1,22 @@
 """Protocols of pretraining and finetuning after Xiong et al. 2022."""
 
 import dataclasses
+import shutil
 
 import pytest
 
 from corpus_files import CORPUS, make_task, write_folder
-from longspan.arena import get
+from dpr_files import write_dpr
+from longspan.arena import get, load_protocol
+from longspan.arena.budget_resolution import apply_budget, find_resolution
 from longspan.arena.grid import find_refusal, grid
+from longspan.arena.model import is_dense
 from longspan.attention import MECHANISMS
 from longspan.config import flatten
 from longspan.data.word_pieces import load_word_pieces
 from longspan.errors import DataError, UnknownNameError
 from longspan.tasks import build, register_imported
+from longspan.tasks.ranking.imports import import_collection
 from published_values import check_sources, unsourced_fields
 
 NAMES = ("xiong-pretrain", "xiong-small")
@@ -32,6 +37,9 @@ OWN = {
     *("training.gradient_checkpointing", "training.eval_batch_size", "training.max_grad_norm"),
     *("training.evaluate_every", "training.train_eval_examples", "budget.kind", "budget.limit"),
     *("model.adaptive_cutoffs", "model.adaptive_factor", "training.schedule_over"),
+    "training.stop_at",
+    *("model.short_convolution", "model.short_convolution_activation"),
+    *("model.output_norm", "model.output_gate"),
 }
 
 
@@ -57,7 +65,7 @@ def test_every_difference_of_pretraining_from_its_sources_is_a_choice(cache):
 def test_tasks_start_from_the_corpus_with_its_tokenizer(cache, name):
     register_imported(cache)
     protocol = get(name)
-    first, *others = protocol.tasks
+    first, *others = protocol.available_tasks
     assert first == CORPUS
     start = protocol.experiment(CORPUS, "local", 0).config.start
     short = None if start is None else protocol.row(CORPUS, "full-short", 0).hash
@@ -149,3 +157,97 @@ def test_tokenizer_of_a_corpus_is_known_by_name_wherever_the_cache_is(cache, tmp
     register_imported(tmp_path / "none")
     with pytest.raises(DataError, match=f"run longspan data import corpus PATH --name {CORPUS}"):
         load_word_pieces(f"corpus:{CORPUS}")
+
+
+QUESTIONS, IMPORT = "natural_questions", "longspan data import dpr FOLDER --name natural_questions"
+
+
+def test_natural_questions_are_left_out_until_they_are_imported(cache, tmp_path):
+    register_imported(cache)
+    protocol = get("xiong-pretrain")
+    reason = f"not imported; run {IMPORT}"
+    assert protocol.optional_imports == {QUESTIONS: reason}
+    assert set(protocol.tasks) - set(protocol.available_tasks) == {QUESTIONS}
+    experiments, _ = grid("xiong-pretrain", mechanisms=["local"])
+    assert {x.task for x in experiments} == set(protocol.available_tasks)
+    named = f"^protocol 'xiong-pretrain' needs {QUESTIONS}, which is {reason}$"
+    for ask in (
+        lambda: grid("xiong-pretrain", tasks=[QUESTIONS]),
+        lambda: protocol.row(QUESTIONS, "local", 0),
+    ):
+        with pytest.raises(UnknownNameError, match=named):
+            ask()
+    # Without the corpus, which all tasks start from, there is nothing to leave out.
+    register_imported(tmp_path / "none")
+    assert set(get("xiong-pretrain").missing_imports) == {CORPUS, QUESTIONS}
+    assert set(get("xiong-pretrain").optional_imports) == {QUESTIONS}
+    assert get("char-small").optional_imports == {}
+
+
+def test_imported_questions_are_a_task_beside_the_papers_of_aan(cache):
+    folder = write_dpr(cache / "dpr")
+    import_collection(cache, QUESTIONS, folder, {}, lambda *_: None, layout="dpr")
+    register_imported(cache)
+    protocol = get("xiong-pretrain")
+    assert protocol.optional_imports == {}
+    experiment = protocol.row(QUESTIONS, "blockwise", 0)
+    assert experiment.config.start.task == CORPUS
+    assert experiment.config.task.options["query_length"] == 256
+    assert protocol.grids[QUESTIONS] == protocol.grids["aan_retrieval"]
+    of_papers = protocol.row("aan_retrieval", "blockwise", 0).config
+    assert experiment.config.model == of_papers.model
+    same = {x: getattr(of_papers.training, x) for x in ("evaluate_every",)}
+    assert dataclasses.replace(experiment.config.training, **same) == of_papers.training
+    assert find_refusal(experiment) is None
+    shutil.rmtree(cache / "retrieval")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("xiong-pretrain", "microbatch"), ("xiong-small", "memory")]
+)
+def test_rows_of_equal_time_and_memory_change_the_budget_alone(cache, name, kind):
+    register_imported(cache)
+    protocol = get(name)
+    rows = [row for row in protocol.named_rows if row.budget is not None]
+    assert {row.mechanism for row in rows} >= {"full", "local", "blockwise", "disjoint"}
+    for row in rows:
+        control = "seconds" if row.name == f"{row.mechanism}-equal-time" else kind
+        experiment, plain = (protocol.row(CORPUS, x, 0) for x in (row.name, row.mechanism))
+        assert experiment.config.budget.kind == control
+        assert dataclasses.replace(experiment.config, budget=plain.config.budget) == plain.config
+        # What it starts from is trained once, for all rows.
+        assert experiment.source == plain.source
+
+
+def test_equal_memory_gives_a_window_that_is_not_full_attention(cache):
+    register_imported(cache)
+    experiment = get("xiong-small").row(CORPUS, "local-equal-memory", 0)
+    task = build(CORPUS, experiment.config.task.options)
+    task.open(cache, None)
+    resolved = find_resolution(experiment, task)
+    assert resolved.changes == {"mechanism.window": 256}
+    assert not is_dense(apply_budget(experiment, resolved).config, task)
+
+
+@pytest.mark.usefixtures("registries")
+def test_commands_and_files_do_without_natural_questions(cache, tmp_path, cli):
+    register_imported(cache)
+    end = ("--cache", cache)
+    arena = ("arena", "--protocol", "xiong-pretrain", "--mechanisms", "local", "--dry-run")
+    code, out, err = cli(*arena, "--runs", tmp_path, *end)
+    assert code == 0, err
+    assert f"left out: {QUESTIONS}: not imported; run {IMPORT}" in err
+    assert CORPUS in out
+    code, _, err = cli(*arena, "--tasks", QUESTIONS, "--runs", tmp_path, *end)
+    expected = (
+        f"error: protocol 'xiong-pretrain' needs {QUESTIONS}, which is not imported; run {IMPORT}"
+    )
+    assert (code, err.strip()) == (2, expected)
+    code, out, err = cli("protocols", "check", "xiong-pretrain", *end)
+    assert code == 0, err
+    assert "values with a source" in out
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "xiong-pretrain"\n[tasks.aan_retrieval.training]\nsteps = 10\n')
+    protocol = load_protocol(str(path))
+    assert protocol.config("aan_retrieval", "local").training.steps == 10
+    assert protocol.optional_imports.keys() == {QUESTIONS}

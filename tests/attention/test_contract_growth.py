@@ -15,7 +15,17 @@ from longspan.attention.hooks import MechanismHooks
 from longspan.attention.ops.pattern_base import Kept
 
 SHORT, LONG, STEPS = 128, 1024, 70  # STEPS: enough for a block of any kind and a larger memory
-EXPONENT = {"1": 0.0, "T^0.5": 0.5, "T": 1.0, "T^1.5": 1.5, "T^2": 2.0}
+TOKENS = math.log((LONG + STEPS) / (SHORT + STEPS))
+LOG = math.log(math.log(LONG + STEPS) / math.log(SHORT + STEPS)) / TOKENS  # of log T, at this T
+EXPONENT = {
+    "1": 0.0,
+    "log T": LOG,
+    "T^0.5": 0.5,
+    "T": 1.0,
+    "T log T": 1 + LOG,
+    "T^1.5": 1.5,
+    "T^2": 2.0,
+}
 # They read as many numbers as they return, whatever the size of the tensor that they select from.
 SELECTIONS = ("index", "index_select", "gather", "embedding")
 WRITES = ("scatter_", "scatter_add_", "index_put_", "index_copy_")  # as many as their source
@@ -62,9 +72,8 @@ def per_step(attention, T):
 def exponents(make):
     """Return the exponents of T in the time of a step, and in the size of the state."""
     pairs = [per_step(make(T), T) for T in (SHORT, LONG)]
-    tokens = math.log((LONG + STEPS) / (SHORT + STEPS))
     # One number more, since a state may be empty.
-    return [math.log((long + 1) / (short + 1)) / tokens for short, long in zip(*pairs, strict=True)]
+    return [math.log((long + 1) / (short + 1)) / TOKENS for short, long in zip(*pairs, strict=True)]
 
 
 def check_growth(make):

@@ -40,7 +40,9 @@ def fused(monkeypatch):
     """Return the list of calls of the fused kernel."""
     calls, run = [], softmax.fused_attention
     monkeypatch.setattr(
-        softmax, "fused_attention", lambda *inputs: calls.append(inputs) or run(*inputs)
+        softmax,
+        "fused_attention",
+        lambda *inputs, **more: calls.append(inputs) or run(*inputs, **more),
     )
     return calls
 

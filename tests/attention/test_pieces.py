@@ -18,7 +18,13 @@ from contract import (
 from test_fused import names_of_graph
 
 from longspan import build
-from longspan.attention.ops import block_lists, block_pairs, chunk_pieces, relative_positions
+from longspan.attention.ops import (
+    block_lists,
+    block_pairs,
+    chunk_pieces,
+    relative_positions,
+    selected_blocks,
+)
 from longspan.attention.ops.block_pairs import pair_softmax
 
 T = 230
@@ -28,6 +34,7 @@ OPTIONS = {
     "reformer": {"chunk": 32},
     "bigbird": {"block": 32, "num_random_blocks": 2},
     "sinkhorn": {"block": 40},
+    "moba": {"block": 32, "num_selected_blocks": 2},
     "transformer_xl": {"segment": 40, "memory": 30, "causal": True},
     "compressive": {"segment": 40, "memory": 20, "causal": True, **SLOTS},
 }
@@ -47,6 +54,9 @@ CASES = {
     "pairs": ("sinkhorn", {}),
     "causal pairs": ("sinkhorn", {"causal": True}),
     "whole pairs": ("sinkhorn", {"block": 46}),
+    "selected": ("moba", {}),
+    "causal selected": ("moba", {"causal": True}),
+    "all selected": ("moba", {"num_selected_blocks": 9}),
     "memory": ("transformer_xl", {}),
     "no memory": ("transformer_xl", {"memory": 0}),
     "same length": ("transformer_xl", {"same_length": True}),
@@ -62,6 +72,7 @@ PIECES = {
     "reformer": (chunk_pieces, "_PieceSoftmax", [(1,), (500,), (1 << 14,)]),
     "bigbird": (block_lists, "_PieceSoftmax", [(1,), (200,), (1 << 14,)]),
     "sinkhorn": (block_pairs, "_PieceSoftmax", [(1,), (500,), (1 << 14,)]),
+    "moba": (selected_blocks, "_PieceSoftmax", [(1,), (200,), (1 << 14,)]),
     "transformer_xl": RELATIVE,
     "compressive": RELATIVE,
 }

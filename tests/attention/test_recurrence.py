@@ -150,7 +150,7 @@ def test_input_of_another_width_is_refused(name):
     with pytest.raises(InputError, match=r"the gates read 30 numbers of a token, its keys have 24"):
         attention(*inputs)
     source = LayerInput(torch.randn(3, 5, 24), lambda p: p, lambda p: p)
-    with pytest.raises(InputError, match="must be 30 wide, got 24"):
+    with pytest.raises(InputError, match="must be 30 wide, as built; got 24"):
         attention(*inputs, layer_input=source)
     source = LayerInput(torch.randn(3, 5, 30), lambda p: p, lambda p: p)
     assert attention(*inputs, layer_input=source).isfinite().all()

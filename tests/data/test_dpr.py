@@ -159,5 +159,8 @@ def test_files_of_other_layouts_are_refused(tmp_path):
 
 def test_questions_about_other_passages_are_refused_in_one_sentence(tmp_path):
     rows = {"train": [question("who", ["Elsewhere"]), question("why", ["Nowhere"])]}
-    with pytest.raises(DataError, match=r"no query has a document of score 1 or more; .*Elsewh"):
+    expected = (
+        r"no query has a document of score 1 or more; .*Elsewhere.; use judgments of .* in psgs_w"
+    )
+    with pytest.raises(DataError, match=expected):
         run_import(tmp_path, write_dpr(tmp_path / "set", questions=rows))

@@ -14,11 +14,18 @@ from longspan.models import (
     LongspanModel,
 )
 from longspan.models.heads.language import CACHE_NAME
+from longspan.models.short_convolution import ShortConvolution
 
-CAUSAL = sorted(name for name, cls in MECHANISMS.items() if cls.traits.causal)
+# Layers with a state of their own beside that of the mechanism: bounded, growing, in row groups.
+LAYERED = {f"{x} in a layer": x for x in ("compressive", "full", "linear", "position_infused")}
+LAYER = {
+    **{"short_convolution": 4, "short_convolution_activation": "silu"},
+    **{"output_norm": "rms", "output_gate": "sigmoid"},
+}
+CAUSAL = [*sorted(name for name, cls in MECHANISMS.items() if cls.traits.causal), *LAYERED]
 BOUNDED = [
     *("blockwise", "compressive", "disjoint", "linear", "local", "longformer"),
-    *("performer", "position_infused", "transformer_xl"),
+    *("performer", "position_infused", "transformer_xl", "linear in a layer"),
 ]
 T = 40
 
@@ -30,8 +37,10 @@ def name(request):
 
 def decoder(name, **changes):
     """Return a decoder in float64 with random weights; the same at each call."""
+    name, layer = LAYERED.get(name, name), LAYER if name in LAYERED else {}
     cls = MECHANISMS[name]
     fields = {
+        **layer,
         "vocab_size": 60,
         "hidden_size": 32,
         "intermediate_size": 32,
@@ -41,7 +50,11 @@ def decoder(name, **changes):
     }
     config = LongspanConfig(attention=name, is_decoder=True, **fields | changes)
     torch.manual_seed(1)
-    return LongspanForCausalLM(config).double().eval()
+    model = LongspanForCausalLM(config).double().eval()
+    for module in model.modules():
+        if isinstance(module, ShortConvolution):
+            torch.nn.init.normal_(module.weight)
+    return model
 
 
 def tokens(rows=3, length=T):
@@ -187,7 +200,7 @@ def test_padding_between_tokens_is_refused_where_a_distance_counts_it(name):
     mask = torch.ones_like(prompt)
     mask[1, 13:] = 0
     state = model(prompt, mask, use_cache=True).cache
-    if not MECHANISMS[name].traits.ignores_gaps:
+    if name in LAYERED or not MECHANISMS[name].traits.ignores_gaps:
         state.reorder_cache(torch.tensor([1, 0]))
         with pytest.raises(InputError, match=r"pad prompts on the left.* padding in rows \[0\]"):
             model(new, cache=state)
@@ -261,6 +274,20 @@ def test_auxiliary_losses_train_the_compression_only(kind, autoencoder):
     assert all(".compression." in n for n in trained)
     assert output.loss > output.auxiliary_loss > 0
     assert model.eval()(tokens(), labels=tokens()).auxiliary_loss is None
+
+
+def test_the_auxiliary_loss_trains_an_indexer_only():
+    model = decoder("indexed", attention_options={"num_selected_keys": 6}).train()
+    output = model(tokens(), labels=tokens())
+    output.auxiliary_loss.backward()
+    trained = {n for n, p in model.named_parameters() if p.grad is not None and p.grad.any()}
+    assert trained == {n for n, _ in model.named_parameters() if ".indexer." in n}
+    assert output.loss > output.auxiliary_loss > 0
+    model.zero_grad(set_to_none=True)
+    (output := model(tokens(), labels=tokens())).loss.sub(output.auxiliary_loss).backward()
+    assert all(
+        p.grad is None or not p.grad.any() for n, p in model.named_parameters() if n in trained
+    )
 
 
 def test_auxiliary_loss_of_segments_is_that_of_the_whole():

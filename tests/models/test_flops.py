@@ -35,6 +35,7 @@ CASES = [
         for fields in (
             *({"input_features": n, "pooling": x} for n in (1, 3) for x in ("mean", "cls")),
             *({"attention_head_size": 12}, {"feed_forward": "gated"}),
+            {"output_gate": "silu", "output_norm": "rms"},
         )
     ),
     (
@@ -67,6 +68,14 @@ def test_flops_equal_torch_counter(small, head, fields, shapes):
     assert counter.get_total_flops() == cls.flops(config, shapes)
 
 
+def test_flops_of_short_convolutions_are_a_product_for_each_tap(small):
+    """They are sums of shifted products, which the counter of torch leaves out."""
+    for name, projections in (("full", 3), ("synthesizer", 1)):
+        with_taps, without = (small(attention=name, short_convolution=x) for x in (4, 0))
+        added = count_flops(with_taps, 40) - count_flops(without, 40)
+        assert added == 2 * projections * 2 * 4 * 40 * without.hidden_size
+
+
 def test_flops_reject_too_long_input(small):
     with pytest.raises(InputError, match="tokens, got 41"):
         count_flops(small(), 41)
@@ -76,6 +85,8 @@ def test_flops_reject_too_long_input(small):
 def test_flops_of_mechanisms_differ_in_attention_only(small, name):
     config, full = small(attention=name), small()
     rest = count_flops(full, 40) - 2 * 2 * (4 * 40 * 40 * full.head_dim)
+    absent = 3 - len(MECHANISMS[name].traits.inputs)  # projections of two layers
+    rest -= 2 * absent * (2 * 40 * full.hidden_size * full.all_head_size)
     assert count_flops(config, 40) > rest
 
 

@@ -13,6 +13,10 @@ from longspan.models import (
 
 IDS = torch.randint(1, 50, (2, 24), generator=torch.Generator().manual_seed(0))
 MASK = torch.arange(24) < torch.tensor([[24], [17]])
+LAYER = {
+    **{"short_convolution": 4, "short_convolution_activation": "silu"},
+    **{"output_norm": "rms", "output_gate": "silu"},
+}
 
 
 def make(name, cls=LongspanForSequenceClassification, **changes):
@@ -51,6 +55,18 @@ def compile_decoder(name):
     return found
 
 
+def compile_steps(name):
+    """Return the error of a compiled decoder that continues its state."""
+    model = make(name, LongspanForCausalLM, position="none", num_hidden_layers=1, **LAYER)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    state, parts = None, []
+    for part in IDS.split((21, 1, 1, 1), 1):
+        output = compiled(part, cache=state, use_cache=True)
+        state, parts = output.cache, [*parts, output.logits]
+    expected = model(IDS, use_cache=False).logits
+    return float((torch.cat(parts, 1) - expected).abs().max())
+
+
 def check_graphs(names):
     """Return errors and messages by name of the check."""
     found = {}
@@ -62,6 +78,10 @@ def check_graphs(names):
         model = make("longformer", position=position)
         found[f"{position} of one length"] = export_one_length(model)
         found[f"{position} of any length"] = export_any_length(make("full", position=position))
+    for name in names["layered"]:
+        found[f"{name} in a layer of one length"] = export_one_length(make(name, **LAYER))
+        found[f"{name} in a layer of any length"] = export_any_length(make(name, **LAYER))
+        found[f"{name} in a layer by steps"] = compile_steps(name)
     for name in names["decoder"]:
         found |= compile_decoder(name)
     return found
@@ -72,12 +92,14 @@ FEW = {
     "fixed": [],
     "dynamic": [],
     "positions": ["relative"],
+    "layered": ["linear"],
     "decoder": ["local", "transformer_xl"],
 }
 MORE = {
     "fixed": ["bigbird", "full", "linear", "local", "longformer", "performer"],
     "dynamic": ["full", "linear", "performer"],
     "positions": ["t5"],
+    "layered": ["full"],
     "decoder": [],
 }
 
@@ -89,7 +111,9 @@ def few():
 
 def assert_outputs_are_equal(found, names):
     errors = {name: x for name, x in found.items() if not name.endswith("refuses")}
-    assert len(errors) == sum(map(len, names.values())) + len(names["positions"])
+    assert len(errors) == sum(map(len, names.values())) + sum(
+        extra * len(names[kind]) for kind, extra in (("positions", 1), ("layered", 2))
+    )
     assert max(errors.values()) < 1e-5, errors
 
 

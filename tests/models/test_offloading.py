@@ -104,6 +104,7 @@ def test_offloaded_head_has_equal_outputs(name, tmp_path):
         {"position": "sinusoidal"},
         {"position": "axial", "axial_shape": [8, 8], "axial_widths": [8, 8]},
         {"residual": "reversible"},
+        {"short_convolution": 3, "output_norm": "rms", "output_gate": "silu"},
         {"embedding_size": 8, "type_vocab_size": 2},
     ],
     ids=lambda fields: next(iter(fields.values())),

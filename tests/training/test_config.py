@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from longspan.config import TrainingConfig
+from longspan.config import StageConfig, TrainingConfig
 from longspan.errors import OptionError
 
 VALID = {
@@ -46,6 +46,10 @@ REJECTED = {
         (0.9,): r"adam_betas.1 is missing",
         0.9: "adam_betas should be a valid tuple, got 0.9",
     },
+    "stop_at": {
+        float("nan"): "stop_at should be a finite number",
+        "x": "stop_at should be a valid",
+    },
     "schedule_over": {"all": "schedule_over should be 'stage' or 'run', got 'all'"},
     "stages": {3: "stages should be a valid tuple, got 3"},
     "max_grad_norm": {0.0: "max_grad_norm must be positive or none, got 0", "x": "valid number"},
@@ -77,3 +81,11 @@ def test_adam_betas_from_json_list_are_equal():
     assert TrainingConfig(**VALID, adam_betas=[0.9, 0.98]) == TrainingConfig(
         **VALID, adam_betas=(0.9, 0.98)
     )
+
+
+def test_score_that_ends_a_training_is_of_one_stage():
+    stages = (StageConfig(steps=1), StageConfig(steps=1))
+    with pytest.raises(OptionError, match="stop_at ends a training of one stage; omit it, or the"):
+        TrainingConfig(**VALID, stages=stages, stop_at=0.5)
+    with pytest.raises(OptionError, match=r"a stage changes no training\.stop_at; set it for the"):
+        StageConfig(steps=1, changes={"training.stop_at": 0.5})

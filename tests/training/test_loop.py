@@ -19,6 +19,7 @@ from longspan.config import TrainingConfig
 from longspan.errors import DivergedError, NonFiniteLossError, OptionError, RunError
 from longspan.training import Callback, final_evaluation, inference, loop
 from longspan.training.arguments import model_inputs
+from longspan.training.evaluate import evaluate
 from longspan.training.footprint import measure_step_memory
 from longspan.training.schedule import compute_learning_rate
 
@@ -317,3 +318,28 @@ def test_peak_memory_grows_with_batch_size(train):
     if small.peak_memory is None:
         pytest.skip("the kernel keeps no count of resident memory here")
     assert large.peak_memory > small.peak_memory + 2**22
+
+
+def test_score_on_validation_ends_the_training(train, listops, tmp_path, monkeypatch):
+    scores = iter([0.1, 0.5, 0.5])  # two evaluations, and that of the selected model
+
+    def scored(*given, **options):
+        evaluation = evaluate(*given, **options)
+        score = dataclasses.replace(evaluation.score, metrics={"accuracy": next(scores)})
+        return dataclasses.replace(evaluation, score=score)
+
+    monkeypatch.setattr(loop, "evaluate", scored)
+    recorder = Recorder()
+    outcome, _ = train({"training.stop_at": 0.5}, callback=recorder, folder=tmp_path / "run")
+    assert [step for step, *_ in recorder.steps] == list(range(1, 9))
+    assert (outcome.steps, outcome.best_step, len(outcome.curve)) == (8, 8, 2)
+    assert outcome.scores["test"].num_examples == tiny.TASK["test"]
+    # An interrupted run that has reached the score trains no further.
+    scores = iter([0.5])
+    resumed, _ = train({"training.stop_at": 0.5}, callback=recorder, folder=tmp_path / "run")
+    assert (resumed.steps, len(recorder.steps)) == (8, 8)
+
+
+def test_training_that_misses_the_score_has_all_steps(train):
+    outcome, _ = train({"training.stop_at": 1.1})
+    assert reproducible_fields(outcome) == reproducible_fields(train()[0])

@@ -757,3 +757,36 @@ def test_absent_and_empty_folders_are_rejected(tmp_path):
         validate_records([tmp_path / "absent"])
     with pytest.raises(DataError, match="holds no records; pass record files"):
         validate_records([tmp_path])
+
+
+def stopped_record(accuracies, **changes):
+    """Return a record of a training that ends at 45 %, with these scores in its curve."""
+    experiment = override(
+        get("smoke").experiment("listops", "local", 0),
+        {"training.stop_at": 0.45, "training.evaluate_every": 100, "training.steps": 300},
+    )
+    record = synthetic.record(experiment)
+    points = [
+        dataclasses.replace(point, validation_metrics={**point.validation_metrics, "accuracy": x})
+        for point, x in zip(record.curve, accuracies, strict=False)
+    ]
+    share, steps = len(points) / len(record.curve), points[-1].step
+    return dataclasses.replace(
+        record,
+        curve=points,
+        steps=steps,
+        seconds=points[-1].seconds,
+        tokens_per_second=record.tokens_per_second * record.seconds * share / points[-1].seconds,
+        selected_step=max(points, key=lambda x: x.validation_metrics["accuracy"]).step,
+        **changes,
+    )
+
+
+def test_training_that_ends_at_a_score_has_the_steps_up_to_it(tmp_path):
+    path = stopped_record([0.3, 0.47]).save(tmp_path)
+    fields = {"steps", "curve", "tokens_per_second", "selected_step"}
+    assert not fields & {finding.field for finding in findings(tmp_path)}
+    for accuracies in ([0.3, 0.4], [0.46, 0.47], [0.3, 0.47, 0.48]):
+        path.unlink()
+        path = stopped_record(accuracies).save(tmp_path)
+        assert ("steps", ERROR) in finding_fields(tmp_path), accuracies

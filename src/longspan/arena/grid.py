@@ -44,7 +44,7 @@ def grid(
 
     Args:
         protocol: name of a protocol.
-        tasks: tasks of the protocol; None: all of them.
+        tasks: tasks of the protocol; None: all of them but imports that can be left out.
         mechanisms: names of mechanisms, and of reference rows and variants of the protocol; None:
             the rows of the protocol, such as every registered mechanism that can be built.
         seeds: seeds; None: those of the protocol.
@@ -63,7 +63,7 @@ def grid(
         UnknownNameError: there is no such protocol, task, mechanism, reference row or field.
     """
     definition = protocols.get(protocol)
-    tasks = list(dict.fromkeys(definition.tasks if tasks is None else tasks))
+    tasks = list(dict.fromkeys(definition.available_tasks if tasks is None else tasks))
     rows = list(dict.fromkeys(definition.default_rows if mechanisms is None else mechanisms))
     for task in tasks:
         definition.check_task(task)

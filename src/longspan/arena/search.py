@@ -182,7 +182,8 @@ def sources_of(searches: Iterable[Search]) -> list[Experiment]:
 def _tasks_with_grid(protocol: str, space: SearchSpace, skipped: list[Skipped]) -> list[str]:
     """Return the tasks of a protocol to search on; skip those that would select on test."""
     definition, tasks = protocols.get(protocol), []
-    for task in definition.tasks if space.grid else definition.grids:
+    available = definition.available_tasks
+    for task in available if space.grid else (x for x in available if x in definition.grids):
         # Options of a mechanism do not apply to the baseline.
         changes = definition.changes(task, BASELINE, space.changes)
         task_changes = {name: x for name, x in changes.items() if name.startswith("task.")}

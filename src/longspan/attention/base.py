@@ -12,7 +12,8 @@ import functools
 import itertools
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from longspan.attention.cache import Cache, RecordedStep, append_tokens, clear_rows
 from longspan.attention.describe import describe_options
@@ -37,10 +38,11 @@ from longspan.attention.refusals import (
 from longspan.attention.registry import register
 from longspan.attention.relative_bias import RelativeBias
 from longspan.attention.traits import Traits
-from longspan.errors import InputError
+from longspan.errors import InputError, OptionError
 from longspan.shapes import Bool, Float, Int
 
 _INSTANCES = itertools.count()
+INPUTS_OF_STEPS = ("layer_input", "scale", "bias", "relative", "sink_logits")
 __all__ = [
     "Attention",
     "Cache",
@@ -74,6 +76,7 @@ class Attention(MechanismHooks):
     def __init__(self):
         """Number the instance; `build` names its options instead."""
         super().__init__()
+        self.sink_logits: Tensor | None = None
         self.options: dict[str, Any] = {}
         self.signature = f"{type(self).__name__} {next(_INSTANCES)}"
 
@@ -96,6 +99,7 @@ class Attention(MechanismHooks):
         scale: float | None = None,
         bias: Float[Tensor, "#B #H T S"] | None = None,
         relative: RelativeBias | None = None,
+        sink_logits: Float[Tensor, " H"] | None = None,
     ) -> Float[Tensor, "B H T E"]:
         """Compute attention.
 
@@ -120,6 +124,9 @@ class Attention(MechanismHooks):
             bias: numbers added to the scaled products; -inf hides a pair.
             relative: finite numbers added to the scaled products that depend on the distance
                 between query and key, in place of `bias`; the last query is at the last key.
+            sink_logits: logit of each head in the denominator of every row, for a key without a
+                value: the weights of a row then sum to less than one. None: those of the mechanism
+                if it was built with `sink_logit=True`, else no such term.
 
         Returns:
             Mixed values. Rows of queries with nothing to attend are zero. With a causal mechanism
@@ -130,6 +137,7 @@ class Attention(MechanismHooks):
         """
         masks = key_mask, query_mask, global_mask
         x = Inputs(q, k, v, *masks, layer_input, shared, scale, bias, relative, mask)
+        x = x._replace(sink_logits=sink_logits)
         if reasons := self.refusals(x):
             reasons = layout_refusals(q, k, mask, query_mask, key_mask, global_mask) or reasons
             raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
@@ -159,6 +167,7 @@ class Attention(MechanismHooks):
         global_mask: Bool[Tensor, " N"] | None = None,
         layer_input: LayerInput | None = None,
         scale: float | None = None,
+        sink_logits: Float[Tensor, " H"] | None = None,
     ) -> Float[Tensor, "N H E"]:
         """Compute self-attention within each of several documents, without padding.
 
@@ -175,6 +184,7 @@ class Attention(MechanismHooks):
                 attended by all of them.
             layer_input: tensor (1, N, W) that q, k and v were projected from, as in `forward`.
             scale: factor of the products, as in `forward`.
+            sink_logits: logits in the denominator, as in `forward`.
 
         Returns:
             The rows that `forward` would return for each document alone. The work grows with their
@@ -189,6 +199,7 @@ class Attention(MechanismHooks):
         q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
         mask = None if global_mask is None else global_mask[None]
         x = Inputs(q, k, v, None, None, mask, layer_input, None, scale, documents=documents)
+        x = x._replace(sink_logits=sink_logits)
         reasons, supported = [], self.traits.needs_layer_input
         if layer_input is not None:
             reasons = layer_input_refusals(k, layer_input, supported)
@@ -213,6 +224,7 @@ class Attention(MechanismHooks):
         scale: float | None = None,
         bias: Float[Tensor, "#B #H T L"] | None = None,
         relative: RelativeBias | None = None,
+        sink_logits: Float[Tensor, " H"] | None = None,
         record: bool = False,
     ) -> tuple[Float[Tensor, "B H T E"], Cache]:
         """Extend a causal sequence by T >= 1 tokens: decoding, or one segment after another.
@@ -229,6 +241,7 @@ class Attention(MechanismHooks):
             bias: numbers added to the scores of the new tokens, for all L tokens so far.
             relative: numbers added to them that depend on the distance, as in `forward`; its
                 queries are the new tokens.
+            sink_logits: logits in the denominator, as in `forward`.
             record: whether the new cache holds these inputs and the cache before, so that
                 `Cache.rollback` can remove some of the new tokens.
 
@@ -243,7 +256,7 @@ class Attention(MechanismHooks):
         if not isinstance(cache, Cache | None):
             raise InputError(f"cache must be that of a step or None, got {type(cache).__name__}")
         scores = layer_input, None, scale, bias, relative
-        x = Inputs(q, k, v, None, None, None, *scores, mask, cache, is_step=True)
+        x = Inputs(q, k, v, None, None, None, *scores, mask, cache, None, True, sink_logits)
         if reasons := self.refusals(x):
             reasons = layout_refusals(q, k, mask) or reasons
             raise InputError(f"{self.name} does not support this step: {'; '.join(reasons)}")
@@ -263,7 +276,7 @@ class Attention(MechanismHooks):
     def _begin_step(self, x: Inputs, count: int) -> Cache:
         """Return the cache after the first `count` tokens of a step."""
         x = x.take_tokens(slice(count))
-        more = {n: getattr(x, n) for n in ("layer_input", "scale", "bias", "relative")}
+        more = {n: getattr(x, n) for n in INPUTS_OF_STEPS}
         return self.step(x.q, x.k, x.v, x.cache, x.mask, **more)[1]
 
     def reset(self, cache: Cache, rows: Bool[Tensor, " B"]) -> Cache:
@@ -313,4 +326,21 @@ class Attention(MechanismHooks):
             bias = x.relative
             if bias.queries is not None and readable is not None:
                 bias = dataclasses.replace(bias, queries=zero_masked(bias.queries, readable))
-        return x._replace(q=q, k=k, v=v, layer_input=source, bias=bias, relative=None)
+        sinks = self.sink_logits if x.sink_logits is None else x.sink_logits
+        x = x._replace(bias=bias, relative=None, sink_logits=sinks)
+        return x._replace(q=q, k=k, v=v, layer_input=source)
+
+    def create_sink_logits(self, heads: int | None) -> None:
+        """Create the parameter `sink_logits`, zeros for each head: one more in the denominator.
+
+        Raises:
+            OptionError: the number of heads is missing.
+        """
+        if heads is None:
+            raise OptionError(
+                f"{self.name} cannot be built: heads is required (number of heads) with "
+                "sink_logit=True"
+            )
+        self.sink_logits = nn.Parameter(torch.zeros(heads))
+        self.built_for = {**self.built_for, "heads": heads}
+        self.traits = dataclasses.replace(self.traits, row_sums="at most one")

@@ -87,17 +87,30 @@ def build(
         raise OptionError(f"{name} cannot be built: {'; '.join(reasons)}")
     if cls.traits.causal:
         needed["causal"] = causal
-    attention = build_within_memory(name, lambda: cls(**needed, **options))
-    if weight_dropout and not attention.traits.weight_dropout:
-        raise OptionError(
-            f"{name} cannot be built: weight_dropout is not supported with these options "
-            "(traits.weight_dropout)"
-        )
-    attention.options = {**needed, **options_of(name), **options}
+    optional = _optional_sizes(cls, sizes)
+    attention = build_within_memory(name, lambda: cls(**needed, **optional, **options))
+    _check_dropout(attention, weight_dropout)
+    used = {size: value for size, value in optional.items() if size in attention.built_for}
+    attention.options = {**needed, **used, **options_of(name), **options}
     attention.signature = _signature(name, attention.options)
     attention.max_global_tokens, attention.weight_dropout = max_global_tokens, weight_dropout
     attention.backend = backend
     return attention
+
+
+def _check_dropout(attention: Attention, probability: float) -> None:
+    """Raise OptionError if weights are to be dropped, and the options form none."""
+    if probability and not attention.traits.weight_dropout:
+        raise OptionError(
+            f"{attention.name} cannot be built: weight_dropout is not supported with these options "
+            "(traits.weight_dropout)"
+        )
+
+
+def _optional_sizes(cls: type[Attention], sizes: dict[str, int | None]) -> dict[str, Any]:
+    """Return the sizes that the constructor takes, and that only some options require."""
+    arguments = inspect.signature(cls.__init__).parameters
+    return {x: sizes[x] for x in sizes if x in arguments and x not in cls.traits.sizes}
 
 
 def _signature(name: str, options: dict[str, Any]) -> str:
@@ -105,7 +118,7 @@ def _signature(name: str, options: dict[str, Any]) -> str:
 
 
 def _needed_sizes(cls: type[Attention], sizes: dict[str, int | None]) -> dict[str, Any]:
-    """Return the sizes that the constructor takes; the width follows from the heads."""
+    """Return the sizes that the constructor requires; the width follows from the heads."""
     needed: dict[str, Any] = {size: sizes[size] for size in cls.traits.sizes}
     heads, head_dim = sizes["heads"], sizes["head_dim"]
     if needed.get("width", 0) is None and type(heads) is type(head_dim) is int:
@@ -177,6 +190,6 @@ def options_of(name: str) -> dict[str, Any]:
     """
     cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
     parameters = inspect.signature(cls.__init__).parameters.values()
-    sizes = {"causal", *cls.traits.sizes}
+    sizes = {"causal", *SIZES}
     options = (p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in sizes)
     return {p.name: p.default for p in options}

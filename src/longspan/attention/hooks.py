@@ -44,6 +44,8 @@ class MechanismHooks(nn.Module):
         has_unused_parameters: whether some parameters may receive no gradient in a training step.
         max_global_tokens: largest number of global tokens per row; None: counted in each call.
         weight_dropout: probability with which a weight is dropped in training.
+        sink_logits: parameter of the instance with `sink_logit=True` (`create_sink_logits`), else
+            None.
         signature: name and options of `build`, or class and number of an instance made without it;
             a cache belongs to one signature.
     """
@@ -65,6 +67,7 @@ class MechanismHooks(nn.Module):
     has_unused_parameters: bool = False
     max_global_tokens: int | None = None
     weight_dropout: float = 0.0
+    sink_logits: Tensor | None
     signature: str
 
     def attend(self, x: Inputs) -> Tensor:
@@ -104,7 +107,8 @@ class MechanismHooks(nn.Module):
         if source is not None:
             source = dataclasses.replace(source, states=state["states"][:, 0])
         tokens = state.get("q", x.q), state["k"], state["v"], state.get("real")
-        out = self.attend(Inputs(*tokens, layer_input=source, bias=x.bias))
+        whole = Inputs(*tokens, layer_input=source, bias=x.bias, sink_logits=x.sink_logits)
+        out = self.attend(whole)
         return out[:, :, out.shape[2] - x.q.shape[2] :], state
 
     def state_of(self, x: Inputs) -> dict[str, Tensor] | None:

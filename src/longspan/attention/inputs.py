@@ -51,6 +51,7 @@ class Inputs(NamedTuple):
         cache: what the previous step left, or None.
         documents: bounds of documents laid one after another, or None.
         is_step: whether the tokens continue those of `cache`.
+        sink_logits: logit of each head in the denominator of the softmax (H,), or None.
     """
 
     q: Tensor
@@ -68,11 +69,17 @@ class Inputs(NamedTuple):
     cache: Cache | None = None
     documents: Documents | None = None
     is_step: bool = False
+    sink_logits: Tensor | None = None
 
     @property
     def before(self) -> int:
         """Number of tokens before these."""
         return 0 if self.cache is None else self.cache.length
+
+    @property
+    def sinks(self) -> Tensor | None:
+        """Sink logits beside the scores (1, H, 1, 1), or None."""
+        return None if self.sink_logits is None else self.sink_logits.view(1, -1, 1, 1)
 
     @property
     def real(self) -> Tensor:

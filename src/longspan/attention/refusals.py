@@ -53,6 +53,8 @@ def call_refusals(attention: "MechanismHooks", x: Inputs) -> list[str]:
         reasons += _bias_refusals(x.bias, x.q, x.before + S, traits.bias)
     if x.relative is not None:
         reasons += _relative_refusals(x, traits.relative)
+    if x.sink_logits is not None:
+        reasons += _sink_refusals(x.sink_logits, x.q, traits.sink_logits, attention.sink_logits)
     return reasons
 
 
@@ -171,6 +173,23 @@ def _scale_refusals(scale: Any, supported: bool) -> list[str]:
     if not is_number or not abs(scale) <= sys.float_info.max:
         return [f"scale must be a finite number or None, got {scale!r:.60}"]
     return []
+
+
+def _sink_refusals(logits: Any, q: Tensor, supported: bool, parameter: Tensor | None) -> list[str]:
+    """Return the reasons why these are not the logits of the denominators of `q`."""
+    if not supported:
+        return ["sink_logits is not supported (traits.sink_logits)"]
+    if reason := _tensor_refusal("sink_logits", logits):
+        return [reason]
+    reasons, shape = [], tuple(logits.shape)
+    if shape != (q.shape[1],):
+        reasons.append(f"sink_logits must have shape ({q.shape[1]},), one per head, got {shape}")
+    if not logits.is_floating_point() or logits.device != q.device:
+        got = f"{logits.dtype} on {logits.device}"
+        reasons.append(f"sink_logits must be floating and on {q.device}, got {got}")
+    if parameter is not None:
+        reasons.append("sink_logit=True has logits of its own; call without sink_logits")
+    return reasons
 
 
 def _bias_refusals(bias: Any, q: Tensor, keys: int, supported: bool) -> list[str]:

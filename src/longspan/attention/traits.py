@@ -3,13 +3,14 @@
 import dataclasses
 from typing import Literal
 
-Cost = Literal["T", "T^1.5", "T^2"]
-Growth = Literal["1", "T^0.5", "T", "T^1.5", "T^2"]
-PER_TOKEN: dict[Cost, Growth] = {"T": "1", "T^1.5": "T^0.5", "T^2": "T"}
+Cost = Literal["T", "T log T", "T^1.5", "T^2"]
+Growth = Literal["1", "log T", "T^0.5", "T", "T log T", "T^1.5", "T^2"]
+PER_TOKEN: dict[Cost, Growth] = {"T": "1", "T log T": "log T", "T^1.5": "T^0.5", "T^2": "T"}
 # Classes of Tay et al. 2022, "Efficient Transformers: A Survey", table 1, and `dense` for attention
 # to every pair. A mechanism that combines two classes is a hybrid. The survey's further classes,
 # memory (global tokens) and downsampling (landmarks), join the fixed patterns and low rank. Later
-# than the survey: a linear recurrence has a matrix as its state.
+# than the survey: a linear recurrence has a state of fixed size, and a convolution, which is no
+# attention, weights of the distance.
 Family = Literal[
     "dense",
     "fixed pattern",
@@ -19,6 +20,7 @@ Family = Literal[
     "recurrence",
     "linear recurrence",
     "hybrid",
+    "convolution",
 ]
 Size = Literal["heads", "head_dim", "width", "max_length", "layer"]
 Projected = Literal["qkv", "qv", "v"]
@@ -46,6 +48,7 @@ class Traits:
         bias: supports `bias`: an exact softmax to whose scores a call can add numbers.
         relative: supports `relative`: an exact softmax to whose scores a call can add numbers that
             depend on the distance, at the growth of `cost`.
+        sink_logits: supports `sink_logits`: an exact softmax with one more term in its denominator.
         weight_dropout: supports `weight_dropout`: forms weights, of which training can drop some.
         inputs: which of q, k and v it uses; a model creates only these projections.
         mixes_queries: a row of the output depends on other queries as well (they form landmarks or
@@ -77,6 +80,7 @@ class Traits:
     scale: bool = False
     bias: bool = False
     relative: bool = False
+    sink_logits: bool = False
     weight_dropout: bool = False
     inputs: Projected = "qkv"
     mixes_queries: bool = False

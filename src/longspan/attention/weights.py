@@ -21,7 +21,7 @@ TOLERANCE = 1e-3  # relative error of W v against the output, in float32
 # Arguments of `Attention.forward` besides q, k and v.
 ARGUMENTS = (
     *("mask", "key_mask", "query_mask", "global_mask"),
-    *("layer_input", "shared", "scale", "bias", "relative"),
+    *("layer_input", "shared", "scale", "bias", "relative", "sink_logits"),
 )
 
 
@@ -106,6 +106,7 @@ def compute_weights(
     layer_input: LayerInput | None = None,
     bias: Float[Tensor, "#B #H T S"] | None = None,
     relative: RelativeBias | None = None,
+    sink_logits: Float[Tensor, " H"] | None = None,
 ) -> Float[Tensor, "B H T S"]:
     """Return the weight of each key's value in each output, implicit or not.
 
@@ -124,6 +125,7 @@ def compute_weights(
         layer_input: input of the layer, for mechanisms that need it.
         bias: numbers added to the scores.
         relative: numbers added to the scores that depend on the distance.
+        sink_logits: logits in the denominator.
 
     Raises:
         InputError: the mechanism refuses the inputs.
@@ -131,7 +133,7 @@ def compute_weights(
     """
     masks = key_mask, query_mask, global_mask
     x = Inputs(q, k, k if v is None else v, *masks, layer_input, mask=mask)
-    call = Call(attention, x._replace(bias=bias, relative=relative))
+    call = Call(attention, x._replace(bias=bias, relative=relative, sink_logits=sink_logits))
     columns = list(call.columns())
     if v is not None:
         check_weighted_sum(call, columns)

@@ -71,7 +71,7 @@ def check(
 
     folders.run_paths()
     protocol = get(name)
-    names = tasks or list(protocol.tasks)
+    names = tasks or list(protocol.available_tasks)
     for task in names:
         protocol.check_task(task)
     rows = [row for task in names for row in _explained(protocol, task)]

@@ -335,8 +335,11 @@ def _available_tasks(
     protocol, tasks = get(str(choices.protocol)), []
     if choices.tasks is not None or (with_grid and not protocol.grids):
         return choices.tasks
-    unavailable = []
-    for name in protocol.grids if with_grid else protocol.tasks:
+    optional = protocol.optional_imports
+    unavailable = [Skipped(name, reason) for name, reason in optional.items()]
+    for name in protocol.available_tasks:
+        if with_grid and name not in protocol.grids:
+            continue
         protocol.check_task(name)
         task = build(name, dict(protocol.recipe(name).task_options))
         reason = task.describe_missing_data(paths.data, paths.cache)

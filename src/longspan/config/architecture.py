@@ -6,7 +6,15 @@ import inspect
 import re
 from typing import Any, Literal
 
-from longspan.bounds import LARGEST_RATE, LONGEST, MOST_HEADS, MOST_IDS, MOST_LAYERS, WIDEST
+from longspan.bounds import (
+    LARGEST_RATE,
+    LONGEST,
+    MOST_HEADS,
+    MOST_IDS,
+    MOST_LAYERS,
+    MOST_TAPS,
+    WIDEST,
+)
 
 ROTARY_BASE = 10_000.0
 
@@ -92,6 +100,16 @@ class Architecture:
             of masked tokens have biases.
         qkv_bias: whether the maps to queries, keys and values have biases; None: as `linear_bias`.
         attention_output_bias: whether the map after the mechanism has one; None: as `linear_bias`.
+        short_convolution: taps of a depthwise convolution of queries, keys and values over the
+            tokens, before positions are added, see `longspan.models.short_convolution`: the token
+            and those before it in a decoder, both sides otherwise. 0: there is none. Projections
+            that a mechanism has beyond these are not convolved.
+        short_convolution_activation: function after it, "none" or "silu".
+        output_norm: "none", or "rms": the output of each head of the mechanism is divided by its
+            root mean square, and multiplied by D learned weights that the heads share.
+        output_gate: "none", "silu" or "sigmoid": function of a linear map of the layer's input,
+            which multiplies the output of the mechanism, after `output_norm`. It has a bias if the
+            maps to queries, keys and values have one.
         hidden_act: activation of the feed-forward network, one of transformers' `ACT2FN`.
         max_position_embeddings: maximum number of input tokens; `pooling="cls"` adds one position.
         position: "learned", "sinusoidal", "rotary" or "none", see `longspan.models.positions`;
@@ -213,6 +231,14 @@ class Architecture:
     qkv_bias: bool | None = option(None, weights=True, decoder=True, resolved="has_qkv_bias")
     attention_output_bias: bool | None = option(
         None, weights=True, decoder=True, resolved="has_attention_output_bias"
+    )
+    short_convolution: int = option(0, bounds=(0, MOST_TAPS), weights=True, decoder=True)
+    short_convolution_activation: str = option(
+        "none", choices=("none", "silu"), weights=True, decoder=True
+    )
+    output_norm: str = option("none", choices=("none", "rms"), weights=True, decoder=True)
+    output_gate: str = option(
+        "none", choices=("none", "silu", "sigmoid"), weights=True, decoder=True
     )
     hidden_act: str = option("gelu", weights=True, decoder=True)
     max_position_embeddings: int = option(1024, bounds=(1, LONGEST - 1), decoder=True)

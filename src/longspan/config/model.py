@@ -44,6 +44,10 @@ class ModelConfig:
     # JSON has lists in place of tuples.
     adaptive_cutoffs: Annotated[tuple[int, ...], Strict(False)] = declare("adaptive_cutoffs", ())
     adaptive_factor: int = declare("adaptive_factor")
+    short_convolution: int = declare("short_convolution")
+    short_convolution_activation: str = declare("short_convolution_activation")
+    output_norm: str = declare("output_norm")
+    output_gate: str = declare("output_gate")
     stem: str = declare("stem")
     norm: str = declare("norm")
     pooling: str = declare("pooling")

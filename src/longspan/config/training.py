@@ -54,6 +54,10 @@ class TrainingConfig:
     selection: Literal["best validation", "last"] = setting(
         "checkpoint that is scored on test", "best validation"
     )
+    stop_at: float | None = setting(
+        "score on validation that ends the training, of the main metric; none: the last step does",
+        None,
+    )
     stages: Stages = setting("stages of the training; none: there is one", ())
 
     def __post_init__(self) -> None:
@@ -76,6 +80,8 @@ class TrainingConfig:
             reasons.append(f"adam_betas must be in [0, 1), got {self.adam_betas}")
         if self.max_grad_norm is not None and not self.max_grad_norm > 0:
             reasons.append(f"max_grad_norm must be positive or none, got {self.max_grad_norm}")
+        if self.stop_at is not None and self.stages:
+            reasons.append("stop_at ends a training of one stage; omit it, or the stages")
         if reasons:
             raise OptionError("; ".join(reasons))
         if self.stages:

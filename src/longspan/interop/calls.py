@@ -14,7 +14,6 @@ from longspan.interop.decoding import attend_last
 
 REFUSED = {
     "softcap": "a cap on the scores (softcap)",
-    "s_aux": "a sink beside the scores (s_aux)",
     "cache": "a paged cache (cache)",
     "cu_seq_lens_q": "packed sequences (cu_seq_lens_q)",
     "output_attentions": "weights as an output (output_attentions)",
@@ -73,6 +72,7 @@ class AttentionFunction:
         is_causal: bool | None = None,
         position_bias: Tensor | None = None,
         sliding_window: int | None = None,
+        s_aux: Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, None]:
         """Compute attention.
@@ -89,6 +89,7 @@ class AttentionFunction:
             is_causal: whether keys after the query are excluded; None: `module.is_causal`.
             position_bias: numbers added to the scores.
             sliding_window: window of the module's own: keys less than so many positions away.
+            s_aux: logits of the module in the denominators of its heads (H,), as in gpt-oss.
             kwargs: other arguments of transformers; those in `REFUSED` must be absent.
 
         Returns:
@@ -119,7 +120,7 @@ class AttentionFunction:
         scale = None if scaling is None or scaling == head_dim**-0.5 else scaling
         bias = None if position_bias is None else position_bias[..., :S].to(query.dtype)
         inputs = (query, key, value, key_mask, scale, bias)
-        out = attend_last(choice.attention, *inputs, **extra)
+        out = attend_last(choice.attention, *inputs, s_aux, **extra)
         return out.transpose(1, 2).contiguous(), None
 
 

@@ -1,5 +1,6 @@
 """Attention of the last queries, whose earlier keys come from a cache of transformers."""
 
+import functools
 from typing import Any
 
 import torch.nn.functional as F
@@ -19,6 +20,7 @@ def attend_last(
     key_mask: Bool[Tensor, "B S"] | None,
     scale: float | None = None,
     bias: Float[Tensor, "#B #H T S"] | None = None,
+    sink_logits: Float[Tensor, " H"] | None = None,
     **extra: Any,
 ) -> Float[Tensor, "B H T E"]:
     """Return the rows of T queries over S keys, the last of which belong to the queries.
@@ -34,6 +36,7 @@ def attend_last(
         key_mask: True at real keys; None: all are.
         scale: factor of the products, as in `Attention.forward`.
         bias: numbers added to the scores.
+        sink_logits: logits in the denominators, as in `Attention.forward`.
         extra: `global_mask` and `layer_input` of `Attention.forward`.
 
     Raises:
@@ -41,7 +44,7 @@ def attend_last(
             are not in the cache.
     """
     before = k.shape[2] - q.shape[2]
-    inputs = {"key_mask": key_mask, "scale": scale}
+    inputs: dict[str, Any] = {"key_mask": key_mask, "scale": scale, "sink_logits": sink_logits}
     if before <= 0 or not attention.causal or attention.traits.cross:
         return attention(q, k, v, bias=bias, **inputs, **extra)
     if attention.traits.mixes_queries or extra:
@@ -61,7 +64,8 @@ def attend_last(
         return attention(q, k, v, bias=bias, **inputs)[:, :, before:]
     cache = attention.make_cache(before, q, v, state)
     new_k, new_v = k[:, :, before:], v[:, :, before:]
-    return attention.step(q, new_k, new_v, cache, new, scale=scale, bias=bias)[0]
+    step = functools.partial(attention.step, sink_logits=sink_logits)
+    return step(q, new_k, new_v, cache, new, scale=scale, bias=bias)[0]
 
 
 def _split(mask: Tensor | None, before: int) -> tuple[Tensor | None, Tensor | None]:

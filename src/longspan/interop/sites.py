@@ -33,6 +33,7 @@ class Site:
         window: sliding window of the module's own, or None.
         scale: whether products have another factor than 1 / sqrt(D).
         bias: whether the module adds numbers to the scores.
+        sink_logits: whether the module has logits in the denominators (s_aux).
         projections: projections to "q", "k" and "v", as far as they were found.
     """
 
@@ -44,6 +45,7 @@ class Site:
     window: int | None
     scale: bool
     bias: bool
+    sink_logits: bool
     projections: dict[str, Projection]
 
 
@@ -75,6 +77,7 @@ def _probe(module, query, key, value, attention_mask=None, **kwargs):
         "window": kwargs.get("sliding_window"),
         "scale": kwargs.get("scaling") not in (None, query.shape[3] ** -0.5),
         "bias": kwargs.get("position_bias") is not None,
+        "sink_logits": kwargs.get("s_aux") is not None,
         "projections": projections,
     }
     return _EXACT(module, query, key, value, attention_mask, **kwargs)

@@ -129,10 +129,11 @@ def _make(site: Site, recipe: Recipe, model: PreTrainedModel) -> Swapped:
     spec = SwapSpec(recipe, *sizes, site.projections, width)
     swapped = Swapped(spec, model.config).to(dtype=model.dtype)
     mechanism, projections = swapped.mechanism, site.projections
-    for name in ("scale", "bias"):
+    for name in ("scale", "bias", "sink_logits"):
         if getattr(site, name) and not getattr(mechanism.traits, name):
+            what = "sinks beside" if name == "sink_logits" else f"a {name} of"
             raise InputError(
-                f"{site.name} has a {name} of its scores, which {recipe.attention} does not "
+                f"{site.name} has {what} its scores, which {recipe.attention} does not "
                 f"support (traits.{name})"
             )
     if mechanism.release_shared() is not None:

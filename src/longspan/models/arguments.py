@@ -79,16 +79,21 @@ def check_gaps(
     Raises:
         InputError: see above. Traced calls assert it on the device.
     """
-    counts_distances = config.position in TRAITS or has_buckets(config)
+    counts_distances = config.position in TRAITS or has_buckets(config) or config.short_convolution
     if all(each.ignores_gaps for each in traits) and not counts_distances:
         return
     gaps = past.gaps(real, anchored=any(each.anchored for each in traits))
     if gaps is None:
         return
+    counting = (
+        f"{', '.join(dict.fromkeys(config.attention_names))} with position={config.position!r}"
+    )
+    if config.short_convolution:
+        counting += f" and short_convolution={config.short_convolution}"
     reason = (
         "new tokens must follow the last token of their row, without padding between them: "
-        f"{', '.join(dict.fromkeys(config.attention_names))} with position={config.position!r} "
-        "counts it; pad prompts on the left (tokenizer.padding_side='left'), in one call"
+        f"{counting} counts it; pad prompts on the left (tokenizer.padding_side='left'), in one "
+        "call"
     )
     if torch.compiler.is_compiling():
         torch._assert_async(~gaps.any(), reason)

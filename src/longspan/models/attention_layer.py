@@ -11,18 +11,24 @@ from torch import Tensor, nn
 
 from longspan.attention import Attention, Cache, Inputs, LayerInput, RelativeBias, build
 from longspan.attention.initial_values import initial_values, reset_tensors, tensors_of, to_default
+from longspan.attention.masking import apply_mask
 from longspan.attention.weights import compute_weights
 from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
 from longspan.models.input_maps import is_plain, map_states
-from longspan.models.modules import Dropout
+from longspan.models.modules import Dropout, OutputRMSNorm
 from longspan.models.positions import apply_rotary
 from longspan.models.relative import LayerPositions, add_positions, build_layer_positions
 from longspan.models.row_groups import GroupedCache, RowGroup, step_groups
+from longspan.models.short_convolution import (
+    ConvolvedCache,
+    LayerCache,
+    ShortConvolution,
+    extend_cache,
+)
 from longspan.shapes import Bool, Float
 
-LayerCache = Cache | GroupedCache
 # transformers skips tensors with this attribute when it initializes weights.
 INITIALIZED = "_is_hf_initialized"
 
@@ -178,13 +184,25 @@ class ProjectedAttention(nn.Module):
 
 
 class SelfAttention(ProjectedAttention):
-    """Self-attention: input projections, relative positions, mechanism, output projection."""
+    """Self-attention: input projections, relative positions, mechanism, output projection.
+
+    With the fields of the configuration, queries, keys and values pass through short convolutions,
+    before positions are added, and the output O of each head becomes norm(O) * act(gate(x)).
+    """
 
     context_parallel: ContextParallel | None = None
 
     def __init__(self, config: LongspanConfig, layer: int):
         super().__init__(config, layer)
         self.rotary_base = config.rotary_bases[layer]
+        names = [x for x in ("value", "query", "key") if getattr(self, x) is not None]
+        names = names if config.short_convolution else []
+        self.convolutions = nn.ModuleDict({name: ShortConvolution(config) for name in names})
+        width, inner, bias = config.hidden_size, config.all_head_size, config.has_qkv_bias
+        has_gate = config.output_gate != "none"
+        self.gate = nn.Linear(width, inner, bias=bias) if has_gate else None
+        has_norm = config.output_norm != "none"
+        self.norm = OutputRMSNorm(config.head_dim, eps=config.layer_norm_eps) if has_norm else None
 
     def build_mechanism(self) -> Attention:
         """Build the mechanism of this layer."""
@@ -205,21 +223,64 @@ class SelfAttention(ProjectedAttention):
         Under context parallelism `x` and `rotary` hold this process's shard, the masks the whole
         sequence.
         """
-        q, k, v = self._project(x, context.rotary.get(self.rotary_base))
+        past, before = self._open_cache(cache)
+        tokens, gate = self._project(x, context.mask)
+        q, k, v = self._to_heads(tokens, past, context.rotary.get(self.rotary_base))
+        mixed, new_cache, loss = self._mix(x, q, k, v, context, before)
+        weights = self._weights(x, q, k, v, context) if context.output_attentions else None
+        state: LayerCache | None = None
+        if context.use_cache and new_cache is not None:
+            state = self._close_cache(past, new_cache, tokens, context.record)
+        return LayerOutput(self._merge_heads(self._modulate(mixed, gate)), state, loss, weights)
+
+    def _open_cache(
+        self, cache: LayerCache | None
+    ) -> tuple[ConvolvedCache | None, Cache | GroupedCache | None]:
+        """Return the cache of a layer with short convolutions, or None, and the mechanism's.
+
+        Raises:
+            InputError: the cache is of a layer with another number of taps.
+        """
+        taps = cache.reach + 1 if isinstance(cache, ConvolvedCache) else 0
+        expected = self.config.short_convolution
+        if cache is not None and taps != expected:
+            raise InputError(
+                f"the cache must be of a model with short_convolution={expected}, got "
+                f"short_convolution={taps}; start without a cache"
+            )
+        return (cache, cache.mechanism) if isinstance(cache, ConvolvedCache) else (None, cache)
+
+    def _close_cache(
+        self,
+        past: ConvolvedCache | None,
+        cache: Cache | GroupedCache,
+        tokens: list[Tensor],
+        record: bool,
+    ) -> LayerCache:
+        """Return the cache of the layer after projected tokens, from that of the mechanism."""
+        taps = self.config.short_convolution
+        return extend_cache(past, cache, tokens, taps - 1, record=record) if taps else cache
+
+    def _mix(
+        self,
+        x: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        context: LayerContext,
+        cache: Cache | GroupedCache | None,
+    ) -> tuple[Tensor, Cache | GroupedCache | None, Tensor | None]:
+        """Return the mixed values, the cache of the mechanism after them, and the loss."""
         if context.groups is not None and self.mechanism.traits.anchored and cache is None:
             cache = GroupedCache(context.groups, length=0)
-        new_cache: LayerCache | None = None
         if isinstance(cache, GroupedCache):
             source, step = self._layer_input(x), functools.partial(self._step, context)
-            mixed, new_cache, loss = step_groups(step, cache, q, k, v, context.mask, source)
-        elif cache is not None or context.use_cache:
-            source = self._layer_input(x)
-            mixed, new_cache, loss = self._step(context, q, k, v, cache, context.mask, source)
-        else:
-            mixed, loss = self._attend(x, q, k, v, context), self._loss(q, k, v, context.mask)
-        weights = self._weights(x, q, k, v, context) if context.output_attentions else None
-        cache = new_cache if context.use_cache else None
-        return LayerOutput(self._merge_heads(mixed), cache, loss, weights)
+            return step_groups(step, cache, q, k, v, context.mask, source)
+        if cache is not None or context.use_cache:
+            return self._step(context, q, k, v, cache, context.mask, self._layer_input(x))
+        source = self._layer_input(x) if self.training else None
+        loss = self._loss(q, k, v, context.mask, source)
+        return self._attend(x, q, k, v, context), None, loss
 
     def _step(
         self,
@@ -235,7 +296,7 @@ class SelfAttention(ProjectedAttention):
 
         The tokens, their mask and layer input may be those of some rows of the batch.
         """
-        loss = self._loss(q, k, v, mask, cache)
+        loss = self._loss(q, k, v, mask, source, cache)
         q, added = add_positions(self.positions, context.relative, q)
         options = {"layer_input": source, "record": context.record, **added}
         return *self.mechanism.step(q, k, v, cache, mask, **options), loss
@@ -265,10 +326,16 @@ class SelfAttention(ProjectedAttention):
         )
 
     def _loss(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: Cache | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        source: LayerInput | None,
+        cache: Cache | None = None,
     ) -> Tensor | None:
         """Return the loss of the mechanism's own parameters in training, or None."""
-        x = Inputs(q, k, v, mask=mask, cache=cache)
+        x = Inputs(q, k, v, layer_input=source, mask=mask, cache=cache)
         return self.mechanism.auxiliary_loss(x) if self.training else None
 
     def _attend(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, context: LayerContext) -> Tensor:
@@ -294,16 +361,42 @@ class SelfAttention(ProjectedAttention):
             **added,
         )
 
-    def _project(self, x: Tensor, rotary: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values (B, H, T, D).
+    def _project(self, x: Tensor, mask: Tensor | None) -> tuple[list[Tensor], Tensor | None]:
+        """Return the outputs (B, T, N) of the layer's projections: values first, and the gate's.
+
+        What convolutions read is zero at padding.
+        """
+        maps = (self.value, self.query, self.key, self.gate)
+        tokens = list(map_states(x, [each for each in maps if each is not None]))
+        gate = None if self.gate is None else tokens.pop()
+        if self.convolutions and mask is not None:
+            tokens = [apply_mask(each, mask[..., None]) for each in tokens]
+        return tokens, gate
+
+    def _to_heads(
+        self, tokens: list[Tensor], past: ConvolvedCache | None, rotary: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values (B, H, T, D) of projected tokens.
 
         The mechanism ignores those for which the layer has no projection.
         """
-        query_key = [each for each in (self.query, self.key) if each is not None]
-        v, *rest = map(self._split_heads, map_states(x, [self.value, *query_key]))
+        if self.convolutions:
+            before = [None] * len(tokens) if past is None else past.read_next
+            maps = zip(self.convolutions.values(), tokens, before, strict=True)
+            tokens = [convolution(each, old) for convolution, each, old in maps]
+        v, *rest = map(self._split_heads, tokens)
         rotated = (heads if rotary is None else apply_rotary(heads, rotary) for heads in rest)
         q = v if self.query is None else next(rotated)
         return q, q if self.key is None else next(rotated), v
+
+    def _modulate(self, mixed: Tensor, gate: Tensor | None) -> Tensor:
+        """Apply norm and gate to the mixed values (B, H, T, D)."""
+        if self.norm is not None:
+            mixed = self.norm(mixed)
+        if gate is None:
+            return mixed
+        activate = F.silu if self.config.output_gate == "silu" else torch.sigmoid
+        return mixed * activate(self._split_heads(gate))
 
     def _layer_input(self, x: Tensor) -> LayerInput | None:
         """Return the layer's input and projections for mechanisms that need them."""

@@ -14,6 +14,7 @@ from longspan.models.cache import LongspanCache, OutputWithCache
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings import Embeddings
 from longspan.models.relative import RelativePositions
+from longspan.models.short_convolution import ShortConvolution
 from longspan.shapes import Float
 
 Output = TypeVar("Output", bound=ModelOutput)
@@ -73,7 +74,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, RelativePositions):
             module.initialize(self.config.initializer_range)
-        if isinstance(module, Projection):
+        if isinstance(module, Projection | ShortConvolution):
             module.initialize()
 
     def as_requested(self, output: Output, return_dict: bool | None) -> Output | tuple:

@@ -14,10 +14,8 @@ from transformers.cache_utils import Cache as TransformersCache
 from transformers.cache_utils import CacheLayerMixin
 from transformers.modeling_outputs import ModelOutput
 
-from longspan.attention import Cache
 from longspan.errors import InputError
-from longspan.models.attention_layer import CrossStates, LayerOutput
-from longspan.models.row_groups import GroupedCache
+from longspan.models.attention_layer import CrossStates, LayerCache, LayerOutput
 from longspan.shapes import Bool, Int
 
 Inputs = ParamSpec("Inputs")
@@ -25,10 +23,10 @@ Result = TypeVar("Result")
 
 
 class CacheLayer(CacheLayerMixin):
-    """State of the mechanism of one layer.
+    """State of the mechanism of one layer, and of its short convolutions.
 
     Attributes:
-        state: cache of the mechanism; None before the first token.
+        state: cache of the layer; None before the first token.
         cross: keys and values of the encoder's states in a decoder with cross-attention.
         record_past: whether steps are recorded, so that `crop` can remove their tokens.
     """
@@ -39,7 +37,7 @@ class CacheLayer(CacheLayerMixin):
 
     def __init__(self) -> None:
         super().__init__()
-        self.state: Cache | GroupedCache | None = None
+        self.state: LayerCache | None = None
         self.cross: CrossStates | None = None
         self.record_past = False
 

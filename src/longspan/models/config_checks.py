@@ -58,6 +58,7 @@ def check_config(config: "LongspanConfig") -> None:
             + _width_refusals(config)
             + adaptive_refusals(config)
             + _position_refusals(config)
+            + _convolution_refusals(config)
             + _norm_refusals(config)
             + _group_refusals(config)
             + _freezing_refusals(config)
@@ -180,10 +181,33 @@ def _image_refusals(config: "LongspanConfig") -> list[str]:
     ]
 
 
+def _convolution_refusals(config: "LongspanConfig") -> list[str]:
+    """Return the reasons why queries, keys and values cannot pass through short convolutions."""
+    taps, length, reasons = config.short_convolution, config.max_position_embeddings, []
+    if taps == 1:
+        reasons.append("short_convolution must be 0 (none) or at least 2 taps, got 1")
+    if taps > length and config.limits_length:
+        reasons.append(
+            f"short_convolution must be at most max_position_embeddings={length}, got {taps}: the "
+            "further taps would read no token; use fewer taps"
+        )
+    if not taps and config.short_convolution_activation != "none":
+        reasons.append(
+            f"short_convolution_activation={config.short_convolution_activation!r} requires "
+            "short_convolution >= 2, got 0"
+        )
+    return reasons
+
+
 def _norm_refusals(config: "LongspanConfig") -> list[str]:
     if config.embedding_norm and config.norm == "post":
         return ["embedding_norm=True is of pre-norm models; norm='post' normalizes the embeddings"]
     reasons = []
+    if config.output_norm != "none" and not config.layer_norm_eps:
+        reasons.append(
+            f"output_norm={config.output_norm!r} requires layer_norm_eps > 0, got 0: outputs of "
+            "tokens with nothing to attend are zero"
+        )
     if config.first_attention_norm and not config.embedding_norm:
         reasons.append(
             "first_attention_norm=True requires embedding_norm=True; no norm is left out without it"

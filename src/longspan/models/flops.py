@@ -22,8 +22,10 @@ def encoder_flops(config: LongspanConfig, length: int) -> int:
     encoder += stem_flops(length, M) if config.stem == "convolution" else 0
     for layer in range(config.num_hidden_layers):
         attention = build_mechanism(config, layer)
-        projections = len(attention.traits.inputs) + 1
+        inputs = len(attention.traits.inputs)
+        projections = inputs + 1 + (config.output_gate != "none")
         encoder += projections * linear_flops(T, M, config.all_head_size)
+        encoder += inputs * linear_flops(T, config.short_convolution, config.all_head_size)
         encoder += config.num_attention_heads * attention.flops(T, config.head_dim)
     return encoder
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, distributed, nn
 
+from longspan.attention import Cache
 from longspan.attention.masking import apply_mask
 from longspan.errors import OptionError
 from longspan.models.arguments import (
@@ -47,7 +48,7 @@ from longspan.models.layers import (
 )
 from longspan.models.modules import make_norm, pool
 from longspan.models.relative import TRAITS, T5Positions, has_buckets
-from longspan.models.row_groups import GroupedCache, RowGroup, group_rows
+from longspan.models.row_groups import RowGroup, group_rows
 from longspan.shapes import Bool, Float, Int, Mask
 
 
@@ -116,10 +117,10 @@ class LongspanModel(LongspanPreTrainedModel):
         cleared = cache.map_states(lambda state: state)
         for layer, new in zip(self.layers_in_order, cleared.layers, strict=True):
             mechanism = layer.attention.mechanism
-            if isinstance(new.state, GroupedCache):
-                new.state = new.state.reset(mechanism, rows)
-            elif new.state is not None:
+            if isinstance(new.state, Cache):
                 new.state = mechanism.reset(new.state, rows)
+            elif new.state is not None:
+                new.state = new.state.reset(mechanism, rows)
         positions = cache.next_positions
         cleared.next_positions = None if positions is None else positions.masked_fill(rows, 0)
         if cache.ends_in_token is not None:
@@ -137,11 +138,16 @@ class LongspanModel(LongspanPreTrainedModel):
         Raises:
             OptionError: the mechanism or the position encoding does not support sharded queries.
         """
-        crossed = self.config.cross_attention is not None
-        if crossed or self.config.position in TRAITS or has_buckets(self.config):
-            field = "cross_attention" if crossed else f"position={self.config.position!r}"
+        config, fields = self.config, []
+        if config.cross_attention is not None:
+            fields.append("cross_attention")
+        if config.position in TRAITS or has_buckets(config):
+            fields.append(f"position={config.position!r}")
+        if config.short_convolution:
+            fields.append(f"short_convolution={config.short_convolution}")
+        if fields:
             raise OptionError(
-                f"{field} does not support context parallelism; use --parallel ddp or fsdp"
+                f"{fields[0]} does not support context parallelism; use --parallel ddp or fsdp"
             )
         layers = [module for module in self.modules() if isinstance(module, SelfAttention)]
         for layer in layers:

@@ -19,6 +19,17 @@ def make_norm(config: LongspanConfig, width: int | None = None) -> nn.LayerNorm 
     return nn.LayerNorm(size, eps=eps, bias=config.norm_bias)
 
 
+class OutputRMSNorm(nn.RMSNorm):
+    """Normalization of outputs by their root mean square, in the dtype of the weights.
+
+    Under autocast the outputs of mechanisms have another one.
+    """
+
+    def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
+        """Normalize the last dimension."""
+        return super().forward(x.to(self.weight.dtype)).to(x.dtype)
+
+
 LEVELS = 2**16  # resolution of the probability: one 64-bit draw decides on four elements
 
 

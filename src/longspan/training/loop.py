@@ -105,10 +105,10 @@ class StageTrainer:
                     tracker.finish()
 
     def train(self) -> None:
-        """Train to the last step of the stage."""
+        """Train to the last step of the stage, or to the score that ends the training."""
         self.model.train()
         with contextlib.closing(prefetch_batches(self._batches(), self.device)) as batches:
-            while self.progress.step < self.last_step:
+            while self.progress.step < self.last_step and not self._reaches_target():
                 self._step(batches)
                 self._evaluate_and_save()
 
@@ -260,6 +260,15 @@ class StageTrainer:
             progress.alarms.append(dataclasses.asdict(alarm))
             if self.callback is not None:
                 self.callback.on_alarm(alarm)
+
+    def _reaches_target(self) -> bool:
+        """Return whether the evaluation of the last step has the score that ends the training."""
+        target, curve = self.config.stop_at, self.progress.curve
+        if target is None or not curve or curve[-1]["step"] != self.progress.step:
+            return False
+        metric = self.task.selection_metrics[0]
+        value = curve[-1]["validation_metrics"][metric.name]
+        return self.group.broadcast(not metric.is_better(target, value))
 
     def _main(self, score: Score) -> float:
         return score.metrics[self.task.selection_metrics[0].name]

@@ -76,10 +76,12 @@ def _unloaded_files(record: Result | Failure) -> list[str]:
 
 
 def _lacks_imports(record: Result | Failure) -> bool:
-    """Return whether the protocol needs an import that is not registered."""
+    """Return whether the record needs an import that is not registered."""
     if record.protocol not in protocol_names():
         return False
-    return not get(record.protocol).imports.keys() <= TASKS.keys()
+    protocol = get(record.protocol)
+    needed = protocol.missing_imports.keys() - protocol.optional_imports.keys()
+    return bool(needed) or record.task in protocol.missing_imports
 
 
 def _requested_experiment(record: Result | Failure) -> Experiment:

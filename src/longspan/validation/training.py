@@ -92,14 +92,26 @@ def _scheduled_stages(record: Result) -> list[_Stage]:
     return stages
 
 
+def _last_step(record: Result) -> int:
+    """Return the step of the first evaluation that ends the training, or the last of the recipe."""
+    training = record.effective_config.training
+    if (target := training.stop_at) is None:
+        return training.steps
+    metric = get_metric(record.selection_metric)
+    scores = {x.step: x.validation_metrics.get(metric.name, math.nan) for x in record.curve}
+    ends = [step for step, score in scores.items() if metric.signed(score) >= metric.signed(target)]
+    return min([*ends, training.steps])
+
+
 def _check_curve(file: RecordFile[Result]) -> Iterator[Finding]:
     """Require every evaluation up to the last step, in order, at the scheduled learning rate."""
-    record, training = file.record, file.record.effective_config.training
-    yield from file.compare("steps", record.steps, training.steps, RUN_AGAIN)
+    record, last = file.record, _last_step(file.record)
+    yield from file.compare("steps", record.steps, last, RUN_AGAIN)
     stages, steps = _scheduled_stages(record), [point.step for point in record.curve]
-    if steps != [step for stage in stages for step in stage.evaluations()]:
+    if steps != [step for stage in stages for step in stage.evaluations() if step <= last]:
         expected = " and ".join(
-            f"every {stage.config.evaluate_every} steps up to {stage.last}" for stage in stages
+            f"every {stage.config.evaluate_every} steps up to {min(stage.last, last)}"
+            for stage in stages
         )
         yield file.finding("curve", f"steps {steps!r:.60}", expected, RUN_AGAIN)
     seconds = [0.0, *(point.seconds for point in record.curve)]

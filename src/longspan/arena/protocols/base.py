@@ -12,15 +12,17 @@ from typing import Any, NamedTuple
 
 from longspan.arena.experiment import Experiment, override, replace_budget
 from longspan.arena.protocols.choices import Choice
-from longspan.arena.protocols.rows import NamedRow, refuse_fixed
+from longspan.arena.protocols.rows import NamedRow, refuse_budget, refuse_fixed
 from longspan.arena.protocols.scopes import select_changes
 from longspan.arena.protocols.starts import (
     OF_RUN,
+    START_TASK,
     RunStart,
     find_run_start,
     split_start,
     start_from_checkpoint,
     start_from_run,
+    start_settings,
     without_starts,
 )
 from longspan.attention import MECHANISMS, options_of
@@ -120,7 +122,7 @@ class Protocol:
             seed: seed.
             changes: fields to override, by dotted name; some may be limited to a task or row, as
                 `longspan.arena.protocols.scopes` describes.
-            budget: quantity to hold equal; None: that of the protocol.
+            budget: quantity to hold equal; None: that of the named row, or of the protocol.
             fitted: fields that a given checkpoint decides, where no change does; its start is among
                 them.
 
@@ -134,7 +136,9 @@ class Protocol:
         fitted_fields = {x: y for x, y in (fitted or {}).items() if x not in row_changes}
         checkpoint, fitted_fields = split_start(fitted_fields)
         experiment = self._row(task, name, seed, config_changes, fitted_fields)
-        experiment = replace_budget(experiment, budget or self.budget)
+        if (named_row := self.named_row(name)) is not None:
+            refuse_budget(named_row, budget)
+        experiment = replace_budget(experiment, budget or experiment.config.budget)
         if checkpoint or start.keys() - set(OF_RUN):
             return start_from_checkpoint(experiment, {**checkpoint, **start})
         run_start = find_run_start(self, task, name, start)
@@ -162,7 +166,9 @@ class Protocol:
         self.check_row(task, name)
         _, fixed = split_start(reference.changes_on(task))
         experiment = override(self._from_scratch(task, reference.mechanism, seed), fixed)
-        experiment = dataclasses.replace(experiment, overrides={reference.key: name})
+        config = dataclasses.replace(experiment.config, budget=reference.budget or self.budget)
+        overrides = {reference.key: name}
+        experiment = dataclasses.replace(experiment, config=config, overrides=overrides)
         experiment = override(experiment, changes, fitted)
         refuse_fixed(reference, task, {**fitted, **experiment.overrides})
         return experiment
@@ -207,6 +213,24 @@ class Protocol:
             for name, command in self.imports.items()
             if name not in TASKS
         }
+
+    @property
+    def optional_imports(self) -> dict[str, str]:
+        """Reason and remedy for each task that is not imported and can be left out.
+
+        Other tasks do not start from it, and some of them need no import.
+        """
+        missing = self.missing_imports
+        if not missing or self.imports.keys() >= set(self.tasks):
+            return {}
+        starts = {start_settings(self.recipe(x).start).get(START_TASK) for x in self.tasks}
+        return {name: reason for name, reason in missing.items() if name not in starts}
+
+    @property
+    def available_tasks(self) -> tuple[str, ...]:
+        """Tasks without those that are left out because they are not imported."""
+        optional = self.optional_imports
+        return tuple(name for name in self.tasks if name not in optional)
 
     def check_task(self, name: str) -> str:
         """Return the name of a task of the protocol.

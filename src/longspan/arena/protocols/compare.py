@@ -123,7 +123,7 @@ def recipe_values(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> d
 def row_values(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> dict[str, Any]:
     """Return the rows and seeds of a table, and each named row of a task, by dotted field."""
     named_rows = {
-        f"row.{row.name}": {row.kind: row.mechanism, **row.changes_on(task)}
+        f"row.{row.name}": {row.kind: row.mechanism, **row.settings_on(task)}
         for row in protocol.named_rows
         if task in row.tasks and row.mechanism in mechanisms
     }
@@ -180,10 +180,10 @@ def unsourced_fields(
 
     Args:
         protocol: protocol.
-        tasks: tasks of the protocol; None: all.
+        tasks: tasks of the protocol; None: all that are available.
     """
     tasks_by_field: dict[str, tuple[str, ...]] = {}
-    for task in protocol.tasks if tasks is None else tasks:
+    for task in protocol.available_tasks if tasks is None else tasks:
         explained = explain(protocol, task)
         for field in recipe_values(protocol, task, ()):
             if (

@@ -7,6 +7,7 @@ A row is a mechanism with changed fields, on every task or on those that it name
 mechanism = "full"                 # default: full
 kind = "reference"                 # or variant, ranked among the mechanisms; the default
 source = "our paper, section 4"
+budget = "seconds=20min"           # as --budget takes it; default: that of the file
 training = { steps = 250 }         # likewise task, model, options (of the mechanism), evaluation
                                    # (its options on validation and test) and start
 
@@ -29,7 +30,7 @@ training = { steps = 250 }
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from longspan.arena.protocols.rows import NamedRow
 from longspan.arena.protocols.starts import OF_RUN, PREFIX, START_TASK
@@ -43,13 +44,13 @@ from longspan.arena.protocols.toml_tables import (
     with_stage_nulls,
 )
 from longspan.attention import MECHANISMS, options_of
-from longspan.config import ModelConfig, TrainingConfig
+from longspan.config import Budget, ModelConfig, TrainingConfig, parse_budget
 from longspan.config.model import SCALE
 from longspan.errors import OptionError, check_name
 from longspan.results import BASELINE
 from longspan.tasks import TASKS
 
-_TEXTS = ("mechanism", "kind", "source", "from")
+_TEXTS = ("mechanism", "kind", "source", "from", "budget")
 _KINDS = ("variant", "reference")
 _PARTS = ("task", "model", "training", "options", "evaluation", "start")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # a dot separates the parts of a setting
@@ -110,19 +111,32 @@ def _read_row(
             check_fields(check_table(changes), _PARTS, "field of a row on a task")
             earlier_changes = task_changes.get(task, {})
             task_changes[task] = {**earlier_changes, **_changes(changes, mechanism, [task])}
-    kind = start.kind if start else "variant"
-    if "kind" in table:
-        is_variant = check_name(table["kind"], _KINDS, "kind of row") == "variant"
-        kind = "variant" if is_variant else "reference row"
     return NamedRow(
         name=name,
         tasks=tuple(covered),
         changes={**(start.changes if start else {}), **_changes(table, mechanism, covered)},
         source=table.get("source", start.source if start else file),
         mechanism=mechanism,
-        kind=kind,
+        kind=_kind(table, start),
+        budget=_budget(table, start),
         task_changes={task: x for task, x in task_changes.items() if x},
     )
+
+
+def _kind(table: Mapping[str, Any], start: NamedRow | None) -> Literal["variant", "reference row"]:
+    """Return the kind of a row: that of the table, or of the row that it starts from."""
+    if "kind" not in table:
+        return start.kind if start else "variant"
+    is_variant = check_name(table["kind"], _KINDS, "kind of row") == "variant"
+    return "variant" if is_variant else "reference row"
+
+
+def _budget(table: Mapping[str, Any], start: NamedRow | None) -> Budget | None:
+    """Return the budget of a row: that of the table, or of the row that it starts from."""
+    with naming("budget"):
+        if "budget" in table:
+            return parse_budget(table["budget"])
+    return start.budget if start else None
 
 
 def _changes(table: Mapping[str, Any], mechanism: str, tasks: Iterable[str]) -> dict[str, Any]:

@@ -382,7 +382,8 @@ def _inherited_rows(base: Protocol, entries: Mapping[str, TaskEntry]) -> Iterato
 
 def _check(protocol: Protocol) -> Protocol:
     """Return a protocol whose every configuration with options is valid, and every start."""
-    for task in protocol.tasks:
+    tasks = protocol.available_tasks
+    for task in tasks:
         with naming(f"tasks.{task}"), naming("start"):
             if start := start_settings(protocol.recipe(task).start):
                 check_name(start[START_TASK], protocol.tasks, "task of this file")
@@ -395,10 +396,11 @@ def _check(protocol: Protocol) -> Protocol:
                 for value in values if field != "seed" else ():
                     protocol.row(task, BASELINE, 0, {field: value})
     for row in protocol.named_rows:
-        for task in row.tasks:
+        for task in (x for x in tasks if x in row.tasks):
             with naming(f"rows.{row.name} on {task}"):
                 protocol.row(task, row.name, 0)
     for choice in protocol.choices:
-        with naming("choices"):
-            check_name(choice.field, recipe_values(protocol, choice.tasks[0], MECHANISMS), "field")
+        for task in [x for x in choice.tasks if x in tasks][:1]:
+            with naming("choices"):
+                check_name(choice.field, recipe_values(protocol, task, MECHANISMS), "field")
     return protocol

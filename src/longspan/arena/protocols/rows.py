@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from longspan.config import Budget
 from longspan.errors import OptionError
 from longspan.results import BASELINE, ROW, VARIANT
 
@@ -21,6 +22,7 @@ class NamedRow:
         mechanism: mechanism of the model.
         kind: "variant" for a mechanism with other options or global tokens, which is ranked among
             the mechanisms; "reference row" for a model whose architecture or input differs.
+        budget: quantity held equal between it and other rows; None: that of the protocol.
     """
 
     name: str
@@ -30,6 +32,7 @@ class NamedRow:
     mechanism: str = BASELINE
     task_changes: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     kind: Literal["variant", "reference row"] = "variant"
+    budget: Budget | None = None
 
     @property
     def key(self) -> str:
@@ -39,6 +42,11 @@ class NamedRow:
     def changes_on(self, task: str) -> dict[str, Any]:
         """Return the fields that the row changes on a task, by dotted name."""
         return {**self.changes, **self.task_changes.get(task, {})}
+
+    def settings_on(self, task: str) -> dict[str, Any]:
+        """Return what the row changes on a task, with its budget as text."""
+        budget = {} if self.budget is None else {"budget": str(self.budget)}
+        return {**self.changes_on(task), **budget}
 
 
 def refuse_fixed(row: NamedRow, task: str, changes: Mapping[str, Any]) -> None:
@@ -57,3 +65,16 @@ def refuse_fixed(row: NamedRow, task: str, changes: Mapping[str, Any]) -> None:
                 f"{row.kind} {row.name!r} sets {field}={fixed[field]}, got "
                 f"{changes[field]}; run {row.mechanism!r} with another value"
             )
+
+
+def refuse_budget(row: NamedRow, budget: Budget | None) -> None:
+    """Refuse another budget than that of a named row.
+
+    Raises:
+        OptionError: it is another one.
+    """
+    if budget is not None and row.budget is not None and budget != row.budget:
+        raise OptionError(
+            f"{row.kind} {row.name!r} has the budget {row.budget}, got {budget}; omit --budget, or "
+            f"run {row.mechanism!r} with it"
+        )

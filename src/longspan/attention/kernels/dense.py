@@ -17,6 +17,7 @@ from longspan.attention.mechanisms.local import LocalAttention
 from longspan.attention.mechanisms.longformer import LongformerAttention
 from longspan.attention.ops.fused import fused_attention
 from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.ops.softmax import softmax_attention
 from longspan.attention.registry import register_kernel
 
 LONGEST = 2048  # longest input measured
@@ -45,6 +46,8 @@ def dense(attention: PatternAttention, x: Inputs) -> Tensor:
     """Compute softmax under the dense mask of the pattern."""
     # Every query of a window or block sees itself.
     mask, has_keys = attention.dense_mask(x), x.key_mask is None
+    if x.sinks is not None:
+        return softmax_attention(*x[:3], mask, sink=x.sinks)
     return fused_attention(*x[:3], mask, has_keys)
 
 

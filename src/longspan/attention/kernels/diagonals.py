@@ -22,8 +22,12 @@ from longspan.attention.registry import register_kernel
 def diagonal_refusals(attention: PatternAttention, x: Inputs) -> list[str]:
     """Return the reasons why diagonals do not compute these inputs."""
     reasons = []
-    if _window(attention) is None:
+    if attention.pattern.layout.globals:
+        reasons.append("sink tokens are no window")
+    elif _window(attention) is None:
         reasons.append("the windows of the heads differ")
+    if x.sink_logits is not None:
+        reasons.append("a sink logit in the denominator")
     if x.global_mask is not None:
         reasons.append("global tokens")
     if x.bias is not None or attention.dropout:

@@ -23,6 +23,8 @@ def pattern_refusals(attention: PatternAttention, x: Inputs) -> list[str]:
     reasons = []
     if x.bias is not None:
         reasons.append("a bias, or terms of relative positions")
+    if x.sink_logits is not None:
+        reasons.append("a sink logit in the denominator")
     if attention.dropout:
         reasons.append("dropout of weights")
     if getattr(attention, "circle", None) is not None:

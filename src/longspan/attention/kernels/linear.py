@@ -179,7 +179,16 @@ def performer_refusals(attention, x: Inputs) -> list[str]:
     return reasons
 
 
-@register_kernel(LinearAttention, "triton", triton_refusals, automatic=False)
+def linear_refusals(attention, x: Inputs) -> list[str]:
+    """Return the reasons why the kernels do not compute these inputs."""
+    reasons = triton_refusals(attention, x)
+    for option, expected in (("feature_map", "elu"), ("feature_dim", None)):
+        if (value := getattr(attention, option)) != expected:
+            reasons.append(f"{option}={value!r}; the kernels have {expected} only")
+    return reasons
+
+
+@register_kernel(LinearAttention, "triton", linear_refusals, automatic=False)
 def linear(attention: LinearAttention, x: Inputs) -> Tensor:
     """Compute features and sums in the kernels."""
     return _mixed(*x[:4], True, attention.causal)

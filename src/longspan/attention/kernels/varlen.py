@@ -50,6 +50,10 @@ def varlen_refusals(attention: Attention, x: Inputs) -> list[str]:
         reasons.append(f"{expected}, got {D} and {E}")
     if isinstance(attention, LocalAttention) and x.global_mask is not None:
         reasons.append("global tokens are no window")
+    if isinstance(attention, LocalAttention) and attention.pattern.layout.globals:
+        reasons.append("sink tokens are no window")
+    if x.sink_logits is not None:
+        reasons.append("a sink logit in the denominator")
     if x.bias is not None:
         reasons.append("a bias, or terms of relative positions")
     if attention.dropout:

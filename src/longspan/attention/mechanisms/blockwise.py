@@ -40,6 +40,7 @@ class BlockwiseAttention(PatternAttention):
         scale=True,
         bias=True,
         relative=True,
+        sink_logits=True,
         weight_dropout=True,
         packed=True,
         anchored=True,
@@ -50,15 +51,19 @@ class BlockwiseAttention(PatternAttention):
     def __init__(
         self,
         *,
+        heads: int | None = None,
         block: int = 128,
         neighbors: list[int] | None = None,
         grid: int | None = None,
         circle: bool = True,
+        sink_tokens: int = 0,
+        sink_logit: bool = False,
         causal: bool = False,
     ):
         """Build the block window pattern.
 
         Args:
+            heads: number of heads, which `sink_logit` requires.
             block: queries per block, b; they see twice as many keys.
             neighbors: numbers of whole blocks before and after its own that a query sees; None:
                 half a block on either side.
@@ -66,6 +71,8 @@ class BlockwiseAttention(PatternAttention):
                 that is a neighbor on both sides counts twice.
             circle: whether the first and the last of the `neighbors` blocks are neighbors, unless
                 causal.
+            sink_tokens: number of first tokens that every query attends to.
+            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
             causal: whether keys after the query are excluded.
         """
         if reason := _neighbor_refusal(block, neighbors, grid, circle):
@@ -73,7 +80,7 @@ class BlockwiseAttention(PatternAttention):
         pattern: Pattern = BlockWindow(block, block // 2)
         if neighbors is not None:
             pattern = BlockNeighbors(block, *neighbors)
-        super().__init__(pattern, causal)
+        super().__init__(pattern, causal, sink_tokens, sink_logit, heads)
         self.block = block
         self.circle = tuple(neighbors) if neighbors and circle and not causal else None
         self.grid = grid or block
@@ -81,6 +88,11 @@ class BlockwiseAttention(PatternAttention):
             self.traits = dataclasses.replace(
                 self.traits, bias=False, relative=False, packed=False, global_tokens=False
             )
+            if sink_tokens:
+                raise OptionError(
+                    "blockwise: option sink_tokens requires causal=True, "
+                    f"circle=False or no neighbors, got sink_tokens={sink_tokens}"
+                )
 
     def attend_pattern(self, x):
         """Attend over the pattern; on a circle, over the row with copies of its ends."""
@@ -93,7 +105,8 @@ class BlockwiseAttention(PatternAttention):
         index = torch.arange(-before, size + self.circle[1] * self.block, device=q.device) % size
         q, k, v = (F.pad(y, (0, 0, 0, size - T)).index_select(2, index) for y in (q, k, v))
         real = F.pad(x.real, (0, size - T)).index_select(1, index)
-        out = pattern_attention(q, k, v, self.pattern, real, None, dropout=self.dropout)
+        scores = {"dropout": self.dropout, "sink": x.sinks}
+        out = pattern_attention(q, k, v, self.pattern, real, None, **scores)
         return out[:, :, before : before + T]
 
     def reference(self, x):
@@ -106,7 +119,7 @@ class BlockwiseAttention(PatternAttention):
         mask = (counts > 0)[None, None]
         mask = mask if key_mask is None else mask & key_mask[:, None, None, :]
         bias = counts.clamp(min=1).to(q.dtype).log()[None, None]
-        return softmax_reference(q, k, v, mask, bias, self.dropout)
+        return softmax_reference(q, k, v, mask, bias, self.dropout, x.sinks)
 
     def _padded_length(self, T: int) -> int:
         return -(-T // self.grid) * self.grid

@@ -32,6 +32,7 @@ class DilatedAttention(PatternAttention):
         scale=True,
         bias=True,
         relative=True,
+        sink_logits=True,
         weight_dropout=True,
         packed=True,
         state_size="1",
@@ -47,6 +48,8 @@ class DilatedAttention(PatternAttention):
         layer: int = 0,
         window: int | list[int] = 128,
         dilation: int | list[int] | list[list[int]] = 2,
+        sink_tokens: int = 0,
+        sink_logit: bool = False,
         causal: bool = False,
     ):
         """Build the pattern of this layer.
@@ -57,7 +60,9 @@ class DilatedAttention(PatternAttention):
             window: keys on each side of a query, w; a list gives one number per layer.
             dilation: step between the keys of a window, g. [1, 1, 2] gives one number for each of
                 three heads, [[1, 1, 1], [1, 1, 2]] one for each head of two layers.
+            sink_tokens: number of first tokens that every query attends to.
+            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
             causal: whether keys after the query are excluded.
         """
         pattern = make_dilated_window("dilated", window, dilation, heads, layer, causal)
-        super().__init__(pattern, causal)
+        super().__init__(pattern, causal, sink_tokens, sink_logit, heads)

@@ -25,6 +25,7 @@ class DisjointAttention(PatternAttention):
         scale=True,
         bias=True,
         relative=True,
+        sink_logits=True,
         weight_dropout=True,
         packed=True,
         anchored=True,
@@ -32,11 +33,22 @@ class DisjointAttention(PatternAttention):
     )
     small_options = {"block": 8}
 
-    def __init__(self, *, block: int = 256, causal: bool = False):
+    def __init__(
+        self,
+        *,
+        heads: int | None = None,
+        block: int = 256,
+        sink_tokens: int = 0,
+        sink_logit: bool = False,
+        causal: bool = False,
+    ):
         """Build the block pattern.
 
         Args:
+            heads: number of heads, which `sink_logit` requires.
             block: length of a block, B.
+            sink_tokens: number of first tokens that every query attends to.
+            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
             causal: whether keys after the query are excluded.
         """
-        super().__init__(BlockWindow(block), causal)
+        super().__init__(BlockWindow(block), causal, sink_tokens, sink_logit, heads)

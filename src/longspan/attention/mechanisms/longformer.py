@@ -8,9 +8,8 @@ tokens of the row (`global_mask`, whose number may differ between rows, and the 
 `first_global`). A key in both counts once. When causal, j <= i everywhere. The window w is
 one-sided; the paper and published checkpoints count both sides: their 512 is 256 here.
 
-Causal, with `first_global=4`, it is a window with sink tokens, as StreamingLLM keeps them (Xiao et
-al. 2024, https://arxiv.org/abs/2309.17453, section 3.2): a cache holds w + 4 keys, however long the
-text. There positions are those within the cache; here they are those of the text.
+All queries attend to the first `sink_tokens`, which attend to their window, see `local`. Causal,
+`first_global=4` is the same as `sink_tokens=4`.
 
 The published system for classification has a global first token and `global_projections`: qg, kg,
 vg are separate projections of the layer's input, which the model passes as `layer_input`, and start
@@ -31,7 +30,7 @@ from torch import Tensor, nn
 
 from longspan.attention.base import Traits, register
 from longspan.attention.masking import masked_softmax
-from longspan.attention.ops.blocks import pattern_rows
+from longspan.attention.ops.blocks import pattern_rows, tokens_with_full_rows
 from longspan.attention.ops.dilation import LAYERED, make_dilated_window
 from longspan.attention.ops.global_tokens import (
     GlobalTokens,
@@ -59,6 +58,7 @@ class LongformerAttention(PatternAttention):
         scale=True,
         bias=True,
         relative=True,
+        sink_logits=True,
         weight_dropout=True,
         packed=True,
         needs_layer_input=True,
@@ -79,6 +79,8 @@ class LongformerAttention(PatternAttention):
         dilation: int | list[int] | list[list[int]] = 1,
         first_global: bool | int = False,
         global_projections: bool = False,
+        sink_tokens: int = 0,
+        sink_logit: bool = False,
         causal: bool = False,
     ):
         """Build the pattern of this layer, and the global projections.
@@ -92,21 +94,34 @@ class LongformerAttention(PatternAttention):
                 head, or one list per layer.
             first_global: number of first tokens that are global; True: one.
             global_projections: whether global tokens have their own projections.
+            sink_tokens: number of first tokens that every query attends to.
+            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
             causal: whether keys after the query are excluded.
         """
         if first_global < 0:
             raise OptionError(f"longformer: option first_global must be >= 0, got {first_global}")
         pattern = make_dilated_window("longformer", window, dilation, heads, layer, causal)
         first = tuple(range(int(first_global)))
-        super().__init__(pattern | Global(first) if first else pattern, causal)
+        pattern = pattern | Global(first) if first else pattern
+        super().__init__(pattern, causal, sink_tokens, sink_logit, heads)
         self.projections = GlobalProjections(heads, head_dim) if global_projections else None
         self.has_unused_parameters = global_projections and not first
         # The first tokens are those at the first positions, of each document.
-        self.traits = dataclasses.replace(type(self).traits, packed=not first, anchored=bool(first))
+        if first:
+            self.traits = dataclasses.replace(self.traits, packed=False, anchored=True)
         if global_projections:
             self.traits = dataclasses.replace(
-                self.traits, scale=False, bias=False, relative=False, weight_dropout=False
+                self.traits,
+                scale=False,
+                bias=False,
+                relative=False,
+                sink_logits=False,
+                weight_dropout=False,
             )
+            if sink_logit:
+                raise OptionError(
+                    "longformer: option sink_logit=True requires global_projections=False"
+                )
 
     def copy_projections(self, query, key, value):
         """Initialize the global projections, if there are any, with those of the layer."""
@@ -122,7 +137,7 @@ class LongformerAttention(PatternAttention):
         expected = self.projections.heads, D, D
         if (sizes := (x.q.shape[1], x.q.shape[3], x.v.shape[3])) != expected:
             reasons.append(f"(heads, D, E) must be {expected}, as built; got {sizes}")
-        count = len(self.pattern.layout.globals)
+        count = len(self.pattern.layout.full_rows)
         if x.layer_input is not None:
             if not reasons and (got := x.layer_input.states.shape[-1]) != width:
                 reasons.append(f"layer_input.states must be {width} wide, got {got}")
@@ -140,9 +155,10 @@ class LongformerAttention(PatternAttention):
         if self.projections is None:
             return super().attend_pattern(x)
         (q, k, v, key_mask), global_mask = x[:4], x.global_mask
-        fixed, most = self.pattern.layout.globals, self.max_global_tokens
-        global_tokens = gather_global_tokens(fixed, k, v, key_mask, global_mask, most)
+        tokens = k, v, key_mask, global_mask, self.max_global_tokens
+        global_tokens = gather_global_tokens(self.pattern.layout.globals, *tokens)
         out = pattern_rows(q, k, v, self.pattern, key_mask, global_tokens)
+        global_tokens = tokens_with_full_rows(self.pattern, global_tokens, *tokens)
         if global_tokens is None:
             return out
         states = x.layer_input.states.to(v.dtype)
@@ -152,7 +168,7 @@ class LongformerAttention(PatternAttention):
     def reference(self, x):
         """Compute both formulas for all tokens over dense masks; select by token."""
         out, (q, _, v, key_mask) = super().reference(x), x[:4]
-        is_global = combine_global_masks(self.pattern.layout.globals, key_mask, x.global_mask, q)
+        is_global = combine_global_masks(self.pattern.layout.full_rows, key_mask, x.global_mask, q)
         if self.projections is None or is_global is None:
             return out
         qg, kg, vg = self.projections.projected(x.layer_input.states.to(v.dtype))
@@ -162,7 +178,7 @@ class LongformerAttention(PatternAttention):
 
     def flops(self, T, head_dim):
         """Count the pattern; a fixed global row has products with the layer's input instead."""
-        count = len([p for p in self.pattern.layout.globals if p < T])
+        count = len([p for p in self.pattern.layout.full_rows if p < T])
         if self.projections is None or not count:
             return super().flops(T, head_dim)
         width = self.projections.query.in_features

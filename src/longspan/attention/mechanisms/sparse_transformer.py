@@ -47,6 +47,7 @@ class SparseTransformerAttention(PatternAttention):
         causal=True,
         global_tokens=True,
         scale=True,
+        sink_logits=True,
         sizes=("heads", "max_length", "layer"),
     )
 
@@ -61,6 +62,7 @@ class SparseTransformerAttention(PatternAttention):
         stride: int | None = None,
         summary: int | None = None,
         groups: int = 1,
+        sink_logit: bool = False,
         causal: bool = False,
     ):
         """Create the pattern of every head.
@@ -78,6 +80,7 @@ class SparseTransformerAttention(PatternAttention):
                 `DEFAULT_SUMMARY`.
             groups: with G > 1, the far set of a head is one of G groups of c columns, the last of a
                 block, the ones before them, and so on (the paper's "different groups of columns").
+            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
             causal: whether keys after the query are excluded.
         """
         columns = DEFAULT_SUMMARY if summary is None else summary
@@ -101,7 +104,8 @@ class SparseTransformerAttention(PatternAttention):
         cycle = {"merged": both, "separate": pairs, "alternating": turn}[head_patterns]
         patterns = [cycle[head % len(cycle)] for head in range(heads)]
         alike = len(set(patterns)) == 1
-        super().__init__(patterns[0] if alike else PerHead(tuple(patterns)), causal)
+        pattern = patterns[0] if alike else PerHead(tuple(patterns))
+        super().__init__(pattern, causal, sink_logit=sink_logit, heads=heads)
         size = self._state_size(columns_per_block=columns * groups if kind == "fixed" else stride)
         self.traits = dataclasses.replace(self.traits, state_size=size)
 
@@ -115,7 +119,7 @@ class SparseTransformerAttention(PatternAttention):
     def attend_pattern(self, x):
         """Compute two parts of one softmax for each pattern, in the heads that have it."""
         masks = (x.key_mask, x.global_mask, self.max_global_tokens)
-        return attention_by_head(x.q, x.k, x.v, self.pattern, *masks)
+        return attention_by_head(x.q, x.k, x.v, self.pattern, *masks, x.sinks)
 
     def attend_cached(self, x):
         """Gather the keys of each query of "strided" sets, unless they are most of the text."""
@@ -133,7 +137,9 @@ class SparseTransformerAttention(PatternAttention):
         mask = self.pattern(0, head, query, keys) & (keys >= 0)
         mask = mask.expand(1, self.pattern.heads, *keys.shape)
         keys = keys[None, None]
-        return gathered_softmax(q, state["k"], state["v"], keys, mask, state.get("real")), state
+        real = state.get("real")
+        out = gathered_softmax(q, state["k"], state["v"], keys, mask, real, sink=x.sinks)
+        return out, state
 
     def kept_positions(self, length):
         """Return the positions near the next query, and those of the far sets."""

@@ -35,6 +35,7 @@ class StridedLocalAttention(Attention):
         cost="T",
         exact=True,
         scale=True,
+        sink_logits=True,
         sizes=("max_length",),
         ignores_gaps=True,
     )
@@ -43,19 +44,23 @@ class StridedLocalAttention(Attention):
     def __init__(
         self,
         *,
+        heads: int | None = None,
         max_length: int,
         block: int = 50,
         length: Literal["max", "real"] = "max",
         extra_block: bool = True,
+        sink_logit: bool = False,
     ):
         """Build the mechanism.
 
         Args:
+            heads: number of heads, which `sink_logit` requires.
             max_length: longest input.
             block: maximum size of a group, b.
             length: "max": n is max_length (the release pads every text to it); "real": n is the
                 number of tokens of the row, so that short rows also have groups of b.
             extra_block: whether a multiple of b gets an extra block; if not, m = ceil(n / b).
+            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
         """
         super().__init__()
         if block < 1:
@@ -63,6 +68,8 @@ class StridedLocalAttention(Attention):
         if length not in ("max", "real"):
             raise OptionError(f"strided_local: option length must be max or real, got {length!r}")
         self.built_for = {"max_length": max_length}
+        if sink_logit:
+            self.create_sink_logits(heads)
         self.max_length, self.block = max_length, block
         self.length, self.extra_block = length, extra_block
 
@@ -103,13 +110,14 @@ class StridedLocalAttention(Attention):
         groups = (apply_function(_Moved, y, index, taken, slot, real) for y in (q, k, v))
         count = index.shape[1] // size
         q, k, v = (y.unflatten(2, (count, size)) for y in groups)
-        out = softmax_attention(q, k, v, taken.unflatten(1, (count, 1, size))[:, None])
+        mask = taken.unflatten(1, (count, 1, size))[:, None]
+        out = softmax_attention(q, k, v, mask, sink=x.sinks)
         return apply_function(_Moved, out.flatten(2, 3), slot, real, index, taken)
 
     def reference(self, x):
         """Process each row, reduced to its real tokens, group by group."""
         q, k, v, key_mask = x[:4]
-        out = torch.zeros_like(v)
+        out, sink = torch.zeros_like(v), None if x.sinks is None else x.sinks[0]
         for b in range(q.shape[0]):
             tokens = torch.arange(q.shape[2], device=q.device)
             tokens = tokens if key_mask is None else tokens[key_mask[b]]
@@ -117,7 +125,7 @@ class StridedLocalAttention(Attention):
             for members in (tokens[start::m] for start in range(min(m, len(tokens)))):
                 every = q.new_ones(len(members), len(members), dtype=torch.bool)
                 a, c, d = (y[b][:, members] for y in (q, k, v))
-                out[b, :, members] = softmax_reference(a, c, d, every)
+                out[b, :, members] = softmax_reference(a, c, d, every, sink=sink)
         return out
 
     def flops(self, T, head_dim):

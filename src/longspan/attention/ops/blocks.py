@@ -8,7 +8,7 @@ their own rows are computed separately, and no key counts twice.
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -134,6 +134,7 @@ def pattern_attention(
     most: int | None = None,
     bias: Tensor | RelativeBias | None = None,
     dropout: float = 0.0,
+    sink: Tensor | None = None,
 ) -> Tensor:
     """Compute softmax attention over the pairs of `pattern`, plus the global tokens of each row.
 
@@ -149,13 +150,26 @@ def pattern_attention(
         bias: numbers added to the scores (B or 1, H or 1, T, T), those of distances, or None; not
             with `shared`.
         dropout: probability with which a weight is dropped; not with `shared`.
+        sink: logits in the denominator (1, H, 1, 1), or None; not with `shared`.
     """
-    global_tokens = gather_global_tokens(pattern.layout.globals, k, v, key_mask, global_mask, most)
-    out = pattern_rows(q, k, v, pattern, key_mask, global_tokens, shared, bias, dropout)
-    if global_tokens is None:
+    tokens = k, v, key_mask, global_mask, most
+    global_tokens = gather_global_tokens(pattern.layout.globals, *tokens)
+    out = pattern_rows(q, k, v, pattern, key_mask, global_tokens, shared, bias, dropout, sink)
+    full = tokens_with_full_rows(pattern, global_tokens, *tokens)
+    if full is None:
         return out
-    more = {"bias": bias, "dropout": dropout}
-    return replace_global_rows(out, q, k, v, global_tokens, key_mask, pattern.causal, **more)
+    more = {"bias": bias, "dropout": dropout, "sink": sink}
+    return replace_global_rows(out, q, k, v, full, key_mask, pattern.causal, **more)
+
+
+def tokens_with_full_rows(
+    pattern: Pattern, global_tokens: GlobalTokens | None, *tokens: Any
+) -> GlobalTokens | None:
+    """Return those of the global tokens that attend to all keys, without the first keys."""
+    layout = pattern.layout
+    if layout.full_rows == layout.globals:
+        return global_tokens
+    return gather_global_tokens(layout.full_rows, *tokens)
 
 
 def pattern_rows(
@@ -168,6 +182,7 @@ def pattern_rows(
     shared: SharedKeys | None = None,
     bias: Tensor | RelativeBias | None = None,
     dropout: float = 0.0,
+    sink: Tensor | None = None,
 ) -> Tensor:
     """Compute the rows of all queries over pattern, global and shared keys, each key once.
 
@@ -178,16 +193,19 @@ def pattern_rows(
     def rows(head_pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, *extra: Tensor) -> Tensor:
         globals_ = None if global_tokens is None else (global_tokens, pattern.causal, *extra[:2])
         more = None if shared is None else shared._replace(k=extra[-2], v=extra[-1])
+        head_sink, extra = (None, extra) if sink is None else (extra[-1], extra[:-1])
         head_bias = extra[-1] if isinstance(bias, Tensor) else bias
         if isinstance(head_bias, RelativeBias) and pattern.heads > 1:
             head_bias = head_bias.take_heads(pattern.groups[head_pattern])
-        return _block_rows(q, k, v, head_pattern, local_keys, globals_, more, head_bias, dropout)
+        scores = head_bias, dropout, head_sink
+        return _block_rows(q, k, v, head_pattern, local_keys, globals_, more, *scores)
 
     tensors = [q, k, v]
     tensors += [] if global_tokens is None else [global_tokens.k, global_tokens.v]
     tensors += [] if shared is None else [shared.k, shared.v]
     if isinstance(bias, Tensor):
         tensors.append(bias if pattern.heads == 1 else bias.expand(-1, q.shape[1], -1, -1))
+    tensors += [] if sink is None else [sink]
     return apply_by_pattern(pattern, tensors, rows)
 
 
@@ -246,7 +264,7 @@ def fit_layout(layout: BlockLayout, T: int) -> RunSizes:
     return RunSizes(g, length, block, min(layout.left, most), min(layout.right, most))
 
 
-def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias, dropout) -> Tensor:
+def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias, dropout, sink) -> Tensor:
     """Compute the rows of all queries over their run, global and shared keys, for equal heads."""
     B, _, T, _ = q.shape
     sizes = fit_layout(pattern.layout, T)
@@ -258,11 +276,12 @@ def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias, dropout) -> 
         if shared is not None:
             extra, allowed = shared.join(extra, allowed)
         gathered = functools.partial(_gathered_rows, _RunMasks(near, real, allowed), sizes)
-        return run_softmax(q, k, v, tuple(extra), [RunSet(near, sizes)], real, allowed, gathered)
+        sets = [RunSet(near, sizes)]
+        return run_softmax(q, k, v, tuple(extra), sets, real, allowed, gathered, sink)
     gathered = functools.partial(_gathered_rows, _RunMasks(near, real, allowed), sizes)
     if bias is not None:
         bias = _block_bias(bias, B, sizes, global_tokens, q.device)
-    return gathered(q, k, v, *extra, shared=shared, bias=bias, dropout=dropout)
+    return gathered(q, k, v, *extra, shared=shared, bias=bias, dropout=dropout, sink=sink)
 
 
 def _gathered_rows(
@@ -275,6 +294,7 @@ def _gathered_rows(
     shared: SharedKeys | None = None,
     bias: Tensor | None = None,
     dropout: float = 0.0,
+    sink: Tensor | None = None,
 ) -> Tensor:
     """Compute the rows of `_block_rows` from the runs of all blocks; `extra` are global keys."""
     (g, length, *sides), B, T = sizes, q.shape[0], q.shape[2]
@@ -291,14 +311,20 @@ def _gathered_rows(
         k, v = (_append_keys(run, x, g) for run, x in zip((k, v), extra, strict=True))
         mask = join_masks(mask, allowed)
     if shared is None:
-        out = softmax_attention(q, k, v, mask, bias, dropout).flatten(2, 3)
+        out = softmax_attention(q, k, v, mask, bias, dropout, sink).flatten(2, 3)
         return merge_residue_classes(out, g, B, T)
     out = softmax_shared(q, k, v, mask, shared.to_residue_classes(g, length))
     return merge_residue_classes(out, g, B, T)
 
 
 def packed_pattern_attention(
-    q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, documents: Documents, dropout: float = 0.0
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pattern: Pattern,
+    documents: Documents,
+    dropout: float = 0.0,
+    sink: Tensor | None = None,
 ) -> Tensor:
     """Compute softmax attention over the pairs of `pattern` within documents.
 
@@ -306,13 +332,15 @@ def packed_pattern_attention(
     global tokens.
     """
 
-    def rows(head_pattern: Pattern, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return _packed_rows(q, k, v, head_pattern, documents, dropout)
+    def rows(head_pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, *sink: Tensor) -> Tensor:
+        return _packed_rows(q, k, v, head_pattern, documents, dropout, *sink)
 
-    return apply_by_pattern(pattern, [q, k, v], rows)
+    return apply_by_pattern(pattern, [q, k, v] if sink is None else [q, k, v, sink], rows)
 
 
-def _packed_rows(q, k, v, pattern: Pattern, documents: Documents, dropout: float) -> Tensor:
+def _packed_rows(
+    q, k, v, pattern: Pattern, documents: Documents, dropout: float, sink: Tensor | None = None
+) -> Tensor:
     """Compute the rows of all documents, for equal heads."""
     slots, layout = _fit_documents(pattern, documents, q.device)
     T = len(slots.document)
@@ -325,7 +353,7 @@ def _packed_rows(q, k, v, pattern: Pattern, documents: Documents, dropout: float
     (document, position), (key_document, key_position) = query_place.unbind(-1), near.unbind(-1)
     mask = (document[..., None] == key_document[..., None, :]) & (key_document > 0)[..., None, :]
     mask = mask & pattern(0, 0, position[..., None], key_position[..., None, :])
-    out = softmax_attention(q, k, v, mask, None, dropout).flatten(2, 3)
+    out = softmax_attention(q, k, v, mask, None, dropout, sink).flatten(2, 3)
     return slots.gather(merge_residue_classes(out, g, 1, T))
 
 

@@ -48,6 +48,7 @@ def attention_by_head(
     key_mask: Tensor | None,
     global_mask: Tensor | None,
     most: int | None = None,
+    sink: Tensor | None = None,
 ) -> Tensor:
     """Compute softmax attention over the pairs of each head's pattern, plus global tokens per row.
 
@@ -59,43 +60,46 @@ def attention_by_head(
         key_mask: True at real tokens (B, T), or None.
         global_mask: True at global tokens (B, T), or None; padded tokens are not global.
         most: maximum number of tokens of `global_mask` per row; None: they are counted.
+        sink: logits in the denominator (1, H, 1, 1), or None.
     """
 
-    def rows(head_pattern: Pattern, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return _attention(q, k, v, head_pattern, key_mask, global_mask, most)
+    def rows(head_pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, *sink: Tensor) -> Tensor:
+        return _attention(q, k, v, head_pattern, key_mask, global_mask, most, *sink)
 
-    return apply_by_pattern(pattern, [q, k, v], rows)
+    return apply_by_pattern(pattern, [q, k, v] if sink is None else [q, k, v, sink], rows)
 
 
-def _attention(q, k, v, pattern: Pattern, key_mask, global_mask, most) -> Tensor:
+def _attention(q, k, v, pattern: Pattern, key_mask, global_mask, most, sink=None) -> Tensor:
     """Compute heads that share a pattern; the block kernel handles near sets alone."""
     if not isinstance(pattern, Strided | Fixed):
-        return pattern_attention(q, k, v, pattern, key_mask, global_mask, most=most)
+        return pattern_attention(q, k, v, pattern, key_mask, global_mask, most=most, sink=sink)
     global_tokens = gather_global_tokens((), k, v, key_mask, global_mask, most)
-    out = _rows(q, k, v, pattern, key_mask, global_tokens)
+    out = _rows(q, k, v, pattern, key_mask, global_tokens, sink)
     if global_tokens is None:
         return out
-    return replace_global_rows(out, q, k, v, global_tokens, key_mask, pattern.causal)
+    return replace_global_rows(out, q, k, v, global_tokens, key_mask, pattern.causal, sink=sink)
 
 
 def _rows(
-    q, k, v, pattern: Strided | Fixed, key_mask, global_tokens: GlobalTokens | None
+    q, k, v, pattern: Strided | Fixed, key_mask, global_tokens: GlobalTokens | None, sink
 ) -> Tensor:
     """Compute the rows of all queries over near and far keys, and over global tokens."""
     local_keys = key_mask if global_tokens is None else global_tokens.local_keys(key_mask)
     extra = () if global_tokens is None else (global_tokens.k, global_tokens.v)
     allowed = None if global_tokens is None else global_tokens.slot_mask(q.shape[2], pattern.causal)
 
-    def rows(q: Tensor, k: Tensor, v: Tensor, *extra: Tensor) -> Tensor:
+    def rows(q: Tensor, k: Tensor, v: Tensor, *extra: Tensor, sink: Tensor | None = None) -> Tensor:
         parts = _parts(q, k, v, pattern, local_keys)
         if extra:
             parts.append(softmax_part(q, extra[0], extra[1], allowed))
+        if parts and sink is not None:
+            parts.append((v.new_zeros(1), sink.to(parts[0][1].dtype)))
         return _one(parts, v)
 
     if _is_piecewise(q, k, v, pattern):
         real = None if local_keys is None else local_keys[:, None, :, None]
-        return run_softmax(q, k, v, extra, _key_sets(q, pattern), real, allowed, rows)
-    return rows(q, k, v, *extra)
+        return run_softmax(q, k, v, extra, _key_sets(q, pattern), real, allowed, rows, sink)
+    return rows(q, k, v, *extra, sink=sink)
 
 
 def _is_piecewise(q: Tensor, k: Tensor, v: Tensor, pattern: Strided | Fixed) -> bool:

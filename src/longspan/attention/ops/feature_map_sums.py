@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.documents import Documents
+from longspan.attention.ops import recurrence
 from longspan.attention.ops.open_sizes import fit_block, resize, split_blocks
 
-CHUNK = 64  # queries and keys compared directly in the causal form; a power of two
+CHUNK = recurrence.CHUNK
 
 
 def divide(total: Tensor, weight: Tensor, least: float | None = None) -> Tensor:
@@ -84,21 +85,19 @@ def causal_mix(
         The mixed values (B, H, T, E), and the state after all keys.
     """
     T, S = fq.shape[-2], fk.shape[-2]
-    chunk = fit_block(CHUNK, S)
     fq = F.pad(fq, (0, 0, S - T, 0))
-    fq, fk, v = (_chunked(x, chunk) for x in (fq, fk, v))
     v = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
     state = state or _empty_state(fk, v, fk.shape[:2])
-    scores = fq @ fk.mT
     if log_weight is None:
-        after = (fk.mT @ v).cumsum(2) + state.summary[:, :, None]
-        before = resize(torch.cat([state.summary[:, :, None], after], dim=2), after.shape[2])
-        total, state = scores.tril() @ v + fq @ before, State(after[:, :, -1].clone(), state.level)
+        total, summary = recurrence.mix(fq, fk, v, state=state.summary)
+        state = State(summary, state.level)
     else:
+        chunk = fit_block(CHUNK, S)
+        fq, fk, v = (_chunked(x, chunk) for x in (fq, fk, v))
         c = _chunked(log_weight[..., None], chunk, -torch.inf)[..., 0]
-        total, state = _weighted(scores, fq, fk, v, c, state)
-    out = divide(total[..., :-1], total[..., -1:], least)
-    return resize(out.flatten(2, 3), S)[:, :, S - T :], state
+        total, state = _weighted(fq @ fk.mT, fq, fk, v, c, state)
+        total = resize(total.flatten(2, 3), S)
+    return divide(total[..., :-1], total[..., -1:], least)[:, :, S - T :], state
 
 
 def mix_documents(fq: Tensor, fk: Tensor, v: Tensor, documents: Documents, causal: bool) -> Tensor:

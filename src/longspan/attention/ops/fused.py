@@ -24,42 +24,43 @@ class _Fused(torch.autograd.Function):
     """Fused attention whose gradient can be differentiated, which that of torch cannot."""
 
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, has_keys) -> Tensor:
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *more) -> Tensor:
         ctx.save_for_backward(q, k, v, mask)
-        ctx.graph, ctx.has_keys = None, has_keys
+        ctx.graph, ctx.more = None, more
         # Activation checkpointing would keep the inner graph, or recompute the layer for it.
         if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
-            return _fused(q, k, v, mask, has_keys)
-        ctx.graph = _graph(q, k, v, mask, has_keys)
+            return _fused(q, k, v, mask, *more)
+        ctx.graph = _graph(q, k, v, mask, *more)
         return ctx.graph[1].detach()
 
     @staticmethod
     def backward(ctx, grad: Tensor):
         q, k, v, mask = ctx.saved_tensors
         if not torch.is_grad_enabled():
-            leaves, out = ctx.graph or _graph(q, k, v, mask, ctx.has_keys)
-            return *torch.autograd.grad(out, leaves, grad, retain_graph=True), None, None
-        return *differentiable_gradients(partial(_unfused, mask), (q, k, v), grad), None, None
+            leaves, out = ctx.graph or _graph(q, k, v, mask, *ctx.more)
+            return *torch.autograd.grad(out, leaves, grad, retain_graph=True), None, None, None
+        unfused = partial(_unfused, mask, ctx.more[1])
+        return *differentiable_gradients(unfused, (q, k, v), grad), None, None, None
 
 
-def _graph(q, k, v, mask: Tensor | None, has_keys: bool) -> tuple[list[Tensor], Tensor]:
+def _graph(q, k, v, mask: Tensor | None, *more) -> tuple[list[Tensor], Tensor]:
     """Return copies of the inputs without history, and the output computed from them."""
     with torch.enable_grad():
         leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-        return leaves, _fused(leaves[0], leaves[1], leaves[2], mask, has_keys)
+        return leaves, _fused(leaves[0], leaves[1], leaves[2], mask, *more)
 
 
-def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, has_keys: bool) -> Tensor:
+def _fused(q, k, v, mask: Tensor | None, has_keys: bool, scale: float | None) -> Tensor:
     """Call torch. No backend may see an empty row: it attends to all keys, then becomes zero."""
     if mask is None or has_keys:
-        return torch_attention(q, k, v, mask)
+        return torch_attention(q, k, v, mask, scale=scale)
     some = mask.any(-1, keepdim=True)
-    return apply_mask(torch_attention(q, k, v, mask | ~some), some)
+    return apply_mask(torch_attention(q, k, v, mask | ~some, scale=scale), some)
 
 
-def _unfused(mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def _unfused(mask: Tensor | None, scale: float | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Compute the same rows from operations that can be differentiated any number of times."""
-    scores = dot_products(q, k, q.shape[-1] ** -0.5)
+    scores = dot_products(q, k, q.shape[-1] ** -0.5 if scale is None else scale)
     if mask is None:
         return scores.softmax(-1).to(v.dtype) @ v
     weights = masked_softmax(scores, mask).to(v.dtype)
@@ -67,7 +68,12 @@ def _unfused(mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def fused_attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, has_keys: bool = False
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    has_keys: bool = False,
+    scale: float | None = None,
 ) -> Tensor:
     """Compute softmax(q k^T / sqrt(D)) v under a mask; rows without any pair are zero.
 
@@ -79,11 +85,12 @@ def fused_attention(
         v: values (B, H, S, E).
         mask: True where a pair may be attended (1 or B, 1 or H, T, S); None: every one.
         has_keys: whether every query is known to have a key.
+        scale: factor of the scores; None: 1 / sqrt(D).
     """
     needs_grad = q.requires_grad or k.requires_grad or v.requires_grad
     if torch.compiler.is_compiling() or not (needs_grad and torch.is_grad_enabled()):
-        return _fused(q, k, v, mask, has_keys)
-    return _Fused.apply(q, k, v, mask, has_keys)
+        return _fused(q, k, v, mask, has_keys, scale)
+    return _Fused.apply(q, k, v, mask, has_keys, scale)
 
 
 def torch_attention(
@@ -94,6 +101,7 @@ def torch_attention(
     *,
     is_causal: bool = False,
     dropout_p: float = 0.0,
+    scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
     """Call `torch.nn.functional.scaled_dot_product_attention`, whose arguments these are.
@@ -101,7 +109,8 @@ def torch_attention(
     Every row must have a key: no backend may see an empty one.
     """
     q, k, v = fit_operands(q, k, v)
-    out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, enable_gqa=enable_gqa)
+    run = F.scaled_dot_product_attention
+    out = run(q, k, v, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     if out.is_cuda and out.requires_grad and not torch.compiler.is_compiling():
         out.register_hook(_fit_gradient)
     return out

@@ -16,6 +16,7 @@ def gathered_softmax(
     mask: Tensor,
     real: Tensor | None,
     map_keys: Callable[[Tensor], Tensor] | None = None,
+    sink: Tensor | None = None,
 ) -> Tensor:
     """Compute softmax attention of each query to its listed keys; rows without any are zero.
 
@@ -30,20 +31,23 @@ def gathered_softmax(
         mask: True at places that hold a key of the query, likewise; heads may differ.
         real: True at keys that may be attended (B, S), or None for all.
         map_keys: function of the gathered keys, or None.
+        sink: logits in the denominator, one for each head, or None.
     """
     size = max(1, k.shape[2] // index.shape[3])
     pieces = zip(*(x.split(size, 2) for x in (q, index, mask)), strict=True)
-    outs = [_one_piece(queries, k, v, keys, some, real, map_keys) for queries, keys, some in pieces]
+    more = real, map_keys, sink
+    outs = [_one_piece(queries, k, v, keys, some, *more) for queries, keys, some in pieces]
     return outs[0] if len(outs) == 1 else torch.cat(outs, 2)
 
 
-def _one_piece(q, k, v, index, mask, real, map_keys) -> Tensor:
+def _one_piece(q, k, v, index, mask, real, map_keys, sink) -> Tensor:
     index = index.clamp(0, k.shape[2] - 1)
     if real is not None:
         mask = mask & real[torch.arange(len(k), device=k.device)[:, None, None, None], index]
     keys, values = (_gather(x, index) for x in (k, v))
     keys = keys if map_keys is None else map_keys(keys)
-    return softmax_attention(q[:, :, :, None], keys, values, mask[:, :, :, None])[:, :, :, 0]
+    mask = mask[:, :, :, None]
+    return softmax_attention(q[:, :, :, None], keys, values, mask, sink=sink)[:, :, :, 0]
 
 
 def _gather(x: Tensor, index: Tensor) -> Tensor:

@@ -187,7 +187,7 @@ def count_slots(is_global: Tensor, fixed: int, global_mask: Tensor | None, most:
 
 
 def replace_global_rows(
-    out, q, k, v, global_tokens, key_mask, causal, itself=True, bias=None, dropout=0.0
+    out, q, k, v, global_tokens, key_mask, causal, itself=True, bias=None, dropout=0.0, sink=None
 ) -> Tensor:
     """Replace the rows of global tokens: they attend to every real key.
 
@@ -199,5 +199,5 @@ def replace_global_rows(
         other = ~same if mask is None else mask & ~same
         mask = other | (same & ~other.any(-1, keepdim=True))
     bias = None if bias is None else global_tokens.gather_bias(bias, 2)
-    rows = softmax_attention(global_tokens.gather(q), k, v, mask, bias, dropout)
+    rows = softmax_attention(global_tokens.gather(q), k, v, mask, bias, dropout, sink)
     return global_tokens.scatter_rows(rows, out)

@@ -1,5 +1,6 @@
 """Base class of the pattern mechanisms: softmax over the pairs of one pattern."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,8 +16,9 @@ from longspan.attention.ops.blocks import (
     pattern_attention,
 )
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
-from longspan.attention.patterns import Causal, Fixed, Pattern, Strided
+from longspan.attention.patterns import Causal, FirstKeys, Fixed, Pattern, Strided
 from longspan.attention.relative_bias import RelativeBias
+from longspan.errors import OptionError
 
 PIECE = 256  # tokens of a step that are processed together
 
@@ -49,9 +51,33 @@ class PatternAttention(Attention):
 
     pattern: Pattern
 
-    def __init__(self, pattern: Pattern, causal: bool):
-        """Store the pattern, restricted to the past if causal."""
+    def __init__(
+        self,
+        pattern: Pattern,
+        causal: bool,
+        sink_tokens: int = 0,
+        sink_logit: bool = False,
+        heads: int | None = None,
+    ):
+        """Store the pattern, restricted to the past if causal.
+
+        Args:
+            pattern: allowed pairs.
+            causal: whether keys after the query are excluded.
+            sink_tokens: first tokens that every query attends to.
+            sink_logit: whether each head has a logit in the denominator, the parameter
+                `sink_logits`.
+            heads: number of heads; None: any, without `sink_logit`.
+        """
         super().__init__()
+        if sink_tokens < 0:
+            raise OptionError(f"{self.name}: option sink_tokens must be >= 0, got {sink_tokens}")
+        if sink_tokens:
+            pattern = pattern | FirstKeys(sink_tokens)
+            # The first tokens are those at the first positions, of each document.
+            self.traits = dataclasses.replace(self.traits, packed=False, anchored=True)
+        if sink_logit:
+            self.create_sink_logits(heads)
         self.causal = causal
         self.pattern = pattern & Causal() if causal else pattern
         # Factorized patterns have no blocks.
@@ -72,6 +98,7 @@ class PatternAttention(Attention):
     def attend_pattern(self, x):
         """Run gathered-block attention. `attend` and the first step call it."""
         options = {"most": self.max_global_tokens, "bias": x.bias, "dropout": self.dropout}
+        options["sink"] = x.sinks
         masks = x.key_mask, x.global_mask
         return pattern_attention(x.q, x.k, x.v, self.pattern, *masks, **options)
 
@@ -79,14 +106,15 @@ class PatternAttention(Attention):
         """Compute all documents at once; with global tokens, one document after another."""
         if self.pattern.layout.globals or x.global_mask is not None:
             return attend_each(self, x)
-        return packed_pattern_attention(x.q, x.k, x.v, self.pattern, x.documents, self.dropout)
+        scores = self.dropout, x.sinks
+        return packed_pattern_attention(x.q, x.k, x.v, self.pattern, x.documents, *scores)
 
     def reference(self, x):
         """Compute full softmax under the pattern's dense mask."""
         (q, k, v), bias, mask = x[:3], x.bias, self.dense_mask(x)
         if isinstance(bias, RelativeBias):
             bias = bias.all_pairs(q.shape[2], k.shape[2], q.device)
-        return softmax_reference(q, k, v, mask, bias, self.dropout)
+        return softmax_reference(q, k, v, mask, bias, self.dropout, x.sinks)
 
     def dense_mask(self, x):
         """Return the allowed pairs, global rows and columns included (1 or B, 1 or H, T, T)."""
@@ -130,7 +158,8 @@ class PatternAttention(Attention):
                 bias = bias.between(positions[-x.q.shape[2] :], positions)
             else:
                 bias = bias[..., positions]
-        return softmax_attention(x.q, held["k"], held["v"], mask, bias, self.dropout), state
+        scores = bias, self.dropout, x.sinks
+        return softmax_attention(x.q, held["k"], held["v"], mask, *scores), state
 
     def _held(self, x) -> Kept:
         """Return the positions of the cached keys and of the new ones."""
@@ -178,7 +207,9 @@ class PatternAttention(Attention):
         for layout in self.layouts:
             g, length, *sides = fit_layout(layout, T)
             total += 4 * g * length * sum(sides) * head_dim
-        return total // len(self.layouts) + 8 * T * len(self.layouts[0].globals) * head_dim
+        layout = self.layouts[0]
+        columns_and_rows = len(layout.globals) + len(layout.full_rows)
+        return total // len(self.layouts) + 4 * T * columns_and_rows * head_dim
 
     def pairs(self, T):
         """Return the pattern's exact count."""

@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.ops.open_sizes import fit_block, split_blocks
+from longspan.attention.ops.open_sizes import fit_block, is_open, resize, split_blocks
 from longspan.attention.ops.precision import at_least_float32
 
 CHUNK = 64  # tokens compared directly; a power of two
@@ -76,7 +76,7 @@ def mix(
     if state is None:
         state = k.new_zeros(*k.shape[:2], k.shape[3], v.shape[3])
     v = v if step is None else v * step
-    if T == 1:
+    if not is_open(T) and T == 1:
         return _single_step(q, k, v, log_decay, step, delta, state)
     chunk = _chunk_of(chunk, T)
     q, k, v = (split_blocks(x, chunk) for x in (q, k, v))
@@ -95,7 +95,7 @@ def mix(
     else:
         states, state = _scan(writes @ v, fade, state)
     out = decays.products[:, :, :, 0] @ v + reads @ states
-    return out.flatten(2, 3)[:, :, :T], state
+    return resize(out.flatten(2, 3), T), state
 
 
 def mix_both_ways(
@@ -207,7 +207,8 @@ def _scan(sums: Tensor, fade: Tensor | None, state: Tensor) -> tuple[Tensor, Ten
     """Return the state before each chunk (B, H, chunks, D, E), and after the last one."""
     if fade is None:
         after = sums.cumsum(2) + state[:, :, None]
-        return torch.cat([state[:, :, None], after[:, :, :-1]], 2), after[:, :, -1].clone()
+        before = resize(torch.cat([state[:, :, None], after], 2), after.shape[2])
+        return before, after[:, :, -1].clone()
     states = []
     # The gradient of an index into the chunks is as large as all of them; that of `unbind` is not.
     for chunk_sum, factor in zip(sums.unbind(2), fade.unbind(2), strict=True):

@@ -1,7 +1,7 @@
 """Base of mechanisms that are a recurrence of a matrix state; see `recurrence`.
 
 A mechanism says what its queries and keys are, and computes decays and step sizes from the layer's
-input. Without that input the gates read the keys of all heads, one after another.
+input, or from its keys, see `gate_input`.
 """
 
 import math
@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention, Inputs, Traits
+from longspan.attention.ops.gate_input import gate_input, gate_refusals
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.recurrence import CHUNK, mix, mix_both_ways
 
@@ -110,8 +111,7 @@ class RecurrentAttention(Attention):
     def _arguments(self, x: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
         """Return q, k, v, log decays and step sizes, at least float32; padding decays nothing."""
         q, k = self.features(at_least_float32(x.q), at_least_float32(x.k))
-        source = x.k.transpose(1, 2).flatten(2) if x.layer_input is None else x.layer_input.states
-        log_decay, beta = self.gates(source, x.q.shape[1])
+        log_decay, beta = self.gates(gate_input(x), x.q.shape[1])
         if log_decay is not None and x.key_mask is not None:
             log_decay = log_decay.masked_fill(~x.key_mask[:, None, :, None], 0)
         return q, k, at_least_float32(x.v), log_decay, beta
@@ -119,15 +119,7 @@ class RecurrentAttention(Attention):
     def refusals(self, x):
         """Add the reason that the gates were built for another width."""
         reasons = super().refusals(x)
-        if reasons or self.width is None:
-            return reasons
-        if x.layer_input is None:
-            if (got := x.q.shape[1] * x.q.shape[3]) != self.width:
-                read = f"layer_input is required: the gates read {self.width} numbers of a token"
-                reasons.append(f"{read}, its keys have {got}")
-        elif (got := x.layer_input.states.shape[-1]) != self.width:
-            reasons.append(f"layer_input.states must be {self.width} wide, got {got}")
-        return reasons
+        return reasons if reasons or self.width is None else gate_refusals(x, self.width)
 
     def flops(self, T, head_dim):
         """Count reads and writes of the state, the products within chunks, and the gates' maps."""

@@ -28,6 +28,7 @@ def run_softmax(
     real: Tensor | None,
     allowed: Tensor | None,
     gathered: Callable[..., Tensor],
+    sink: Tensor | None = None,
 ) -> Tensor:
     """Compute softmax rows over sets of keys, (B, H, T, D), where `is_piecewise`.
 
@@ -40,6 +41,7 @@ def run_softmax(
         real: True at keys that count in the sets, (B or 1, 1, T, 1), or None: all.
         allowed: True at the extra keys that each query may attend, (B, 1, T or 1, G), or None.
         gathered: the same function of (q, k, v, *extra), which can be differentiated twice.
+        sink: logits in the denominator (1, H, 1, 1), which `gathered` takes by name, or None.
     """
     T, size = q.shape[2], sets[0].length
     if real is None and size > T:
@@ -51,10 +53,11 @@ def run_softmax(
     q, k, v = (resize(x, size) for x in (q, k, v))
     biases = [_Biases(keys, real, None if n else allowed, q) for n, keys in enumerate(sets)]
 
-    def rows(*inputs: Tensor) -> Tensor:
-        return resize(gathered(*(x[:, :, :T] for x in inputs[:3]), *inputs[3:]), size)
+    def rows(*inputs: Tensor, **sink: Tensor) -> Tensor:
+        return resize(gathered(*(x[:, :, :T] for x in inputs[:3]), *inputs[3:], **sink), size)
 
-    return softmax_in_pieces(_RunPieces(biases, rows), q, k, v, *extra or (None, None))[:, :, :T]
+    tensors = q, k, v, *(extra or (None, None))
+    return softmax_in_pieces(_RunPieces(biases, rows), *tensors, sink=sink)[:, :, :T]
 
 
 def is_piecewise(q: Tensor, k: Tensor, v: Tensor, block: int) -> bool:

@@ -16,6 +16,7 @@ from longspan.attention.derivatives import (
 from longspan.attention.masking import apply_mask, masked_softmax, score_bias
 from longspan.attention.ops.fused import fused_attention, has_fused_kernel
 from longspan.attention.ops.precision import as_operands, dot_products
+from longspan.attention.ops.sinks import add_sink_key, sink_softmax
 
 
 def softmax_attention(
@@ -25,6 +26,7 @@ def softmax_attention(
     mask: Tensor | None,
     bias: Tensor | None = None,
     dropout: float = 0.0,
+    sink: Tensor | None = None,
 ) -> Tensor:
     """Compute softmax(q k^T / sqrt(D)) v over the pairs of `mask`; rows without any pair are zero.
 
@@ -35,45 +37,59 @@ def softmax_attention(
         mask: True where a pair may be attended, broadcastable to (..., T, S), or None.
         bias: numbers added to the scores, broadcastable to (..., T, S), or None; -inf hides a pair.
         dropout: probability with which a weight becomes zero; the others grow by 1 / (1 - dropout).
+        sink: logits in the denominator, one for each head in dimension 1, or None.
     """
-    if bias is None and not dropout and q.dim() in (4, 5) and is_fused(q, k, v):
-        return _fused_blocks(q, k, v, mask)
+    sink = None if sink is None else sink.view(-1, *(1,) * (q.dim() - 2))
+    if bias is None and not dropout and q.dim() in (4, 5) and is_fused(q, k, v, sink):
+        if sink is None:
+            return _fused_blocks(q, k, v, mask)
+        out = _fused_blocks(*add_sink_key(q, k, v, mask, sink), q.shape[-1] ** -0.5)
+        out = out[..., : v.shape[-1]]
+        return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
     scores = dot_products(q, k, q.shape[-1] ** -0.5)
     if bias is not None:
         bias, mask = split_bias(bias, mask)
         # Hidden pairs have half the lowest finite score, and no bias may be lower.
         lowest = torch.finfo(scores.dtype).min / 4
         scores = scores + apply_mask(bias.to(scores.dtype).clamp(min=lowest), mask)
-    weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
+    if sink is not None:
+        weights = sink_softmax(scores, mask, sink)
+    else:
+        weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
     weights, (v,) = weights.to(v.dtype), as_operands(v)
     out = (F.dropout(weights, dropout) if dropout else weights) @ v
     return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
 
 
-def is_fused(q: Tensor, k: Tensor, v: Tensor, *more: Tensor) -> bool:
+def is_fused(q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None) -> bool:
     """Return whether torch's fused kernel computes these rows and their gradients faster.
 
     It never stores the weights. Its gradient is slow in half precision.
     """
-    needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *more))
+    needs_grad = torch.is_grad_enabled() and any(
+        x.requires_grad for x in (q, k, v, *more) if x is not None
+    )
     return has_fused_kernel(q, k, v) and not (needs_grad and q.dtype.itemsize < 4)
 
 
-def _fused_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def _fused_blocks(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float | None = None
+) -> Tensor:
     """Compute `softmax_attention` by torch's fused kernel, which takes two leading dimensions."""
     if q.dim() == 4:
-        return fused_attention(q, k, v, mask)
+        return fused_attention(q, k, v, mask, scale=scale)
     B, count = q.shape[0], q.shape[2]
     if mask is not None:
         mask = mask.view(*(1,) * (5 - mask.dim()), *mask.shape)
     if mask is None or mask.shape[:2] == (1, 1):
         # Rows and heads share the mask of each block.
         q, k, v = (x.flatten(0, 1) for x in (q, k, v))
-        out = fused_attention(q, k, v, None if mask is None else mask[0])
+        out = fused_attention(q, k, v, None if mask is None else mask[0], scale=scale)
         return out.unflatten(0, (B, -1))
     mask = mask.expand(B, -1, count, -1, -1)
     q, k, v, mask = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v, mask))
-    return fused_attention(q, k, v, mask).unflatten(0, (B, count)).transpose(1, 2)
+    out = fused_attention(q, k, v, mask, scale=scale)
+    return out.unflatten(0, (B, count)).transpose(1, 2)
 
 
 def split_bias(bias: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -165,14 +181,20 @@ def softmax_reference(
     mask: Tensor,
     bias: Tensor | None = None,
     dropout: float = 0.0,
+    sink: Tensor | None = None,
 ) -> Tensor:
-    """Compute `softmax_attention` as the formula: exp, sum over the allowed keys, divide, drop."""
+    """Compute `softmax_attention` as the formula: exp, sum over the allowed keys, divide, drop.
+
+    A sink, broadcastable to (..., T, 1), is one more term of the sum.
+    """
     scores = torch.einsum("...td,...sd->...ts", q, k) / q.shape[-1] ** 0.5
     scores = scores if bias is None else scores + bias
     scores = scores.masked_fill(~mask, -torch.inf)
     highest = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(q.dtype).min)
+    highest = highest if sink is None else torch.maximum(highest, sink.detach())
     weights = (scores - highest).exp()
     total = weights.sum(-1, keepdim=True)
+    total = total if sink is None else total + (sink - highest).exp()
     weights = weights / torch.where(total > 0, total, torch.ones_like(total))
     weights = F.dropout(weights, dropout) if dropout else weights
     return torch.einsum("...ts,...se->...te", weights, v)

@@ -5,7 +5,8 @@ gathers them again; rows and their log weights are kept, and nothing else is. `P
 queries are divided and what is gathered for them.
 
 The keys of a row may be in several sets. A weight is exp(score - log weight), so the gradients of
-one set need the rows and log weights of all sets together, but no other set.
+one set need the rows and log weights of all sets together, but no other set. A sink, a logit in the
+denominator without a value, is part of these log weights (`ops.sinks`).
 """
 
 from abc import ABC, abstractmethod
@@ -96,10 +97,11 @@ class _PieceSoftmax(torch.autograd.Function):
     """Softmax rows of the queries."""
 
     @staticmethod
-    def forward(ctx, pieces: Pieces, q: Tensor, *tensors: Tensor | None):
+    def forward(ctx, pieces: Pieces, sink: Tensor | None, q: Tensor, *tensors: Tensor | None):
         out = pieces.empty(q, q.shape[-1], q.dtype)
         logs = pieces.empty(q, 1, torch.promote_types(q.dtype, torch.float32))
-        own_logs = [torch.empty_like(logs) for _ in range(pieces.sets)] if pieces.sets > 1 else []
+        count = 0 if sink is None and pieces.sets == 1 else pieces.sets
+        own_logs = [torch.empty_like(logs) for _ in range(count)]
         scale = q.shape[-1] ** -0.5 if pieces.scale is None else pieces.scale
         for number, piece in pieces.divide(q):
             keys, values, bias, some = pieces.gather(tensors, number, piece)
@@ -112,18 +114,24 @@ class _PieceSoftmax(torch.autograd.Function):
                 rows, log = _merge(rows, log, pieces.take(out, piece), pieces.take(logs, piece))
             pieces.put(out, rows, piece)
             pieces.put(logs, log, piece)
-        ctx.save_for_backward(q, *tensors, out, logs, *own_logs)
+        if sink is not None:
+            out *= (logs - sink).sigmoid().to(out.dtype)
+            logs = torch.logaddexp(logs, sink.to(logs.dtype))
+        ctx.save_for_backward(sink, q, *tensors, out, logs, *own_logs)
         ctx.pieces, ctx.scale, ctx.end = pieces, scale, 1 + len(tensors)
         return out
 
     @staticmethod
     def backward(ctx, grad: Tensor):
-        saved = ctx.saved_tensors
+        sink, *saved = ctx.saved_tensors
         (q, *tensors), (out, logs, *own_logs) = saved[: ctx.end], saved[ctx.end :]
         pieces, inputs = ctx.pieces, tuple(x for x in (q, *tensors) if x is not None)
         if torch.is_grad_enabled():
-            gradients = differentiable_gradients(pieces.whole, inputs, grad)
-            return None, *gradients, *(None,) * (ctx.end - len(gradients))
+            whole = pieces.whole if sink is None else _take_sink(pieces.whole)
+            inputs = inputs if sink is None else (sink, *inputs)
+            gradients = differentiable_gradients(whole, inputs, grad)
+            before = (None,) if sink is not None else (None, None)
+            return *before, *gradients, *(None,) * (ctx.end + 2 - len(before) - len(gradients))
         by_query, sums = pieces.empty(q, q.shape[-1], q.dtype), pieces.sums(tensors)
         for number, piece in pieces.divide(q):
             keys, values, bias, some = pieces.gather(tensors, number, piece)
@@ -135,12 +143,26 @@ class _PieceSoftmax(torch.autograd.Function):
             gradients = softmax_gradients(piece_grad, queries, keys, values, *rest)
             pieces.put(by_query, gradients[0], piece, add=number > 0)
             pieces.add(sums, number, piece, *gradients[1:])
-        return None, by_query, *pieces.gradients(sums, tensors)
+        by_sink = None
+        # The sink has the weight of a key and no value: its gradient is p (0 - sum(p dp)).
+        if sink is not None:
+            inner = (at_least_float32(grad) * out).sum(-1, keepdim=True)
+            by_sink = (-inner * (sink - logs).exp()).sum_to_size(sink.shape).to(sink.dtype)
+        return None, by_sink, by_query, *pieces.gradients(sums, tensors)
 
 
-def softmax_in_pieces(pieces: Pieces, q: Tensor, *tensors: Tensor | None) -> Tensor:
-    """Compute softmax rows of the queries over the keys of their pieces."""
-    return _PieceSoftmax.apply(pieces, q, *tensors)
+def _take_sink(whole: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda sink, *inputs: whole(*inputs, sink=sink)
+
+
+def softmax_in_pieces(
+    pieces: Pieces, q: Tensor, *tensors: Tensor | None, sink: Tensor | None = None
+) -> Tensor:
+    """Compute softmax rows of the queries over the keys of their pieces.
+
+    With a sink, logits that are broadcast to (..., T, 1), `pieces.whole` takes it by name.
+    """
+    return _PieceSoftmax.apply(pieces, sink, q, *tensors)
 
 
 def _merge(rows: Tensor, log: Tensor, more_rows: Tensor, more_log: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,13 @@ from longspan.attention.patterns.base import BlockLayout, Both, Causal, Either, 
 from longspan.attention.patterns.heads import PerHead
 from longspan.attention.patterns.random import RandomBlocks
 from longspan.attention.patterns.strided import Fixed, Strided
-from longspan.attention.patterns.windows import BlockNeighbors, BlockWindow, Global, Window
+from longspan.attention.patterns.windows import (
+    BlockNeighbors,
+    BlockWindow,
+    FirstKeys,
+    Global,
+    Window,
+)
 
 __all__ = [
     "BlockLayout",
@@ -31,6 +37,7 @@ __all__ = [
     "Both",
     "Causal",
     "Either",
+    "FirstKeys",
     "Fixed",
     "Global",
     "Pattern",

@@ -21,7 +21,7 @@ class BlockLayout:
     Block c holds queries c*block .. (c+1)*block - 1 and gathers keys c*block - left ..
     (c+1)*block + right - 1; inside, the index function decides. With dilation g this holds
     separately in each residue class of positions modulo g. The pairs of the positions in `globals`
-    are covered separately.
+    are covered separately: all queries attend to them, and those in `full_rows` attend to all keys.
     """
 
     block: int
@@ -29,6 +29,7 @@ class BlockLayout:
     right: int
     dilation: int = 1
     globals: tuple[int, ...] = ()
+    full_rows: tuple[int, ...] = ()
 
     @property
     def span(self) -> int:
@@ -225,6 +226,7 @@ class Either(_Pair):
             right=max(x.right for x in blocks),
             dilation=blocks[0].dilation,
             globals=tuple(sorted({p for x in parts for p in x.globals})),
+            full_rows=tuple(sorted({p for x in parts for p in x.full_rows})),
         )
 
 

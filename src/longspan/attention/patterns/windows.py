@@ -136,4 +136,30 @@ class Global(Pattern):
     @property
     def layout(self):
         """Only the diagonal, besides the global pairs, which need no blocks."""
-        return BlockLayout(block=32, left=0, right=0, globals=tuple(sorted(self.positions)))
+        positions = tuple(sorted(self.positions))
+        return BlockLayout(block=32, left=0, right=0, globals=positions, full_rows=positions)
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstKeys(Pattern):
+    """The first `count` keys, for every query: sink tokens."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        """Raise OptionError for no keys."""
+        if self.count < 1:
+            raise OptionError(f"the number of first keys must be >= 1, got {self.count}")
+
+    def earliest(self, start):
+        """Return `start`: there are no other keys than the first ones."""
+        return start
+
+    def __call__(self, b, h, q, kv):
+        """Return whether the key is one of the first."""
+        return (torch.as_tensor(kv) < self.count) & (torch.as_tensor(q) >= 0)
+
+    @property
+    def layout(self):
+        """Only the diagonal, besides the first keys, which need no blocks."""
+        return BlockLayout(block=32, left=0, right=0, globals=tuple(range(self.count)))

@@ -12,10 +12,10 @@ from longspan.report.mechanisms import OTHER, families
 from longspan.report.numbers import Number, metric_name
 
 # By family: Okabe and Ito's colors, distinct to color-blind readers, without their black and
-# yellow, which vanish on one of the two backgrounds, and with a gray and a brown.
+# yellow, which vanish on one of the two backgrounds, and with a gray, a blue, a violet and a brown.
 COLORS = (
-    *("#666666", "#0072B2", "#E69F00", "#009E73"),
-    *("#D55E00", "#56B4E9", "#CC79A7", "#8B4513"),
+    *("#666666", "#0072B2", "#E69F00", "#009E73", "#D55E00"),
+    *("#56B4E9", "#CC79A7", "#0022EE", "#AA44EE", "#8B4513"),
 )
 # The rows of a family differ in dash and shape: its mechanisms, and variants of one mechanism.
 DASHES = (

@@ -247,7 +247,10 @@ def _judged_queries(
     if not rows:
         hint = f"; the first unknown id is at {places[0]}" if places else ""
         paths = ", ".join(map(str, files.values()))
-        raise DataError(f"{paths}: no query has a document of score 1 or more{hint}")
+        raise DataError(
+            f"{paths}: no query has a document of score 1 or more{hint}; "
+            f"use judgments of documents that are in {collection.paths[0].name}"
+        )
     counts["unjudged_queries"] = len(queries.keys() - seen)
     return rows, {name: counts[name] for name in _COUNTS}, places[:_SHOWN]
 

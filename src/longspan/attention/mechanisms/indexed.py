@@ -1,0 +1,292 @@
+"""DeepSeek sparse attention (DSA), DeepSeek-V3.2 (https://arxiv.org/abs/2512.02556), section 2.
+
+    out_t = sum_{s in A(t)} softmax_s(q_t . k_s / sqrt(D)) v_s
+    A(t) = the `num_selected_keys` keys with the highest I_ts, which all heads share
+    I_ts = sum_j w_tj relu(a_tj . b_s / sqrt(C)) / sqrt(J);  j < J = `index_heads`, C = `index_dim`
+
+The indexer is small: a = x W_a and w = x W_w for each of its heads, b = layer_norm(x W_b), x the
+layer's input. The first half of a and b is rotated by the position, so that it sees distances. Of
+equal scores, the later key is selected. Causal: no key after t. Without `layer_input`, a and w are
+projected from the queries of all heads, b from the keys.
+
+Selection has no gradient. The indexer learns from `auxiliary_loss` alone, and nothing else does:
+the mean over queries of KL(p_t || softmax_s(I_ts)), where p_t is the mean of the heads' weights,
+over all keys (`trained_on` "all", the paper's warm-up) or over the selected ones ("selected").
+
+Differences from transformers' DeepseekV32Indexer: W_a reads x, no narrower projection of it; the
+indexer can be trained; there is a form without causality.
+"""
+
+import dataclasses
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from longspan.attention.base import Attention, Traits, append_tokens, register
+from longspan.attention.grouped_heads import repeat_heads
+from longspan.attention.masking import both_masks, zero_masked
+from longspan.attention.ops.gate_input import gate_refusals
+from longspan.attention.ops.gathered_keys import gathered_softmax
+from longspan.attention.ops.open_sizes import is_open
+from longspan.attention.ops.precision import at_least_float32, dot_products
+from longspan.attention.ops.relative_positions import sinusoids
+from longspan.attention.ops.selected_blocks import ROWS, Selected, select_top
+from longspan.attention.ops.softmax import pair_mask, softmax_attention, softmax_reference
+from longspan.errors import InputError, OptionError
+
+FEW = 16  # keys for each selected one of all queries, from which the selected ones are gathered
+
+
+@register("indexed", size_option="num_selected_keys")
+class IndexedAttention(Attention):
+    """Attention to the keys that a small trained indexer selects."""
+
+    traits = Traits(
+        paper="DeepSeek-AI 2025, https://arxiv.org/abs/2512.02556",
+        family="learned pattern",
+        cost="T^2",
+        exact=True,
+        causal=True,
+        scale=True,
+        needs_layer_input=True,
+        sizes=("heads", "head_dim", "width"),
+    )
+    small_options = {"num_selected_keys": 6, "index_heads": 2, "index_dim": 8}
+    has_unused_parameters = True
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        head_dim: int,
+        width: int,
+        num_selected_keys: int = 256,
+        index_heads: int = 4,
+        index_dim: int = 32,
+        trained_on: Literal["all", "selected"] = "all",
+        causal: bool = False,
+    ):
+        """Create the indexer.
+
+        Args:
+            heads: number of heads.
+            head_dim: head dimension.
+            width: width of the layer's input.
+            num_selected_keys: keys that a query selects.
+            index_heads: heads of the indexer.
+            index_dim: head dimension of the indexer.
+            trained_on: keys that its loss compares: "all" or "selected".
+            causal: whether keys after the query are excluded.
+        """
+        super().__init__()
+        counts = num_selected_keys, index_heads, index_dim
+        if min(counts) < 1:
+            names = "num_selected_keys, index_heads and index_dim"
+            raise OptionError(f"indexed: {names} must be >= 1, got {counts}")
+        if trained_on not in ("all", "selected"):
+            raise OptionError(f"indexed: trained_on must be all or selected, got {trained_on!r}")
+        self.num_selected_keys, self.trained_on, self.causal = num_selected_keys, trained_on, causal
+        self.built_for = {"heads": heads, "head_dim": head_dim}
+        self.indexer = Indexer(width, index_heads, index_dim)
+
+    def refusals(self, x):
+        """Add reasons: the indexer has a fixed width."""
+        return super().refusals(x) or gate_refusals(x, self.indexer.width)
+
+    def _read(self, x) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the a, w and b of the new tokens."""
+        if x.layer_input is None:
+            heads = x.q, repeat_heads(x.k, x.q.shape[1])
+            queries, keys = (y.transpose(1, 2).flatten(2) for y in heads)
+        else:
+            queries = keys = x.layer_input.states
+        return self.indexer(*(at_least_float32(y.detach()) for y in (queries, keys)), x.before)
+
+    def _select(self, a, w, b, key_mask) -> Selected:
+        """Select keys for the last T rows, (B, 1, T, n)."""
+        T, S = a.shape[2], b.shape[1]
+
+        def score(piece):
+            seen = self._seen(T, S, key_mask, piece)
+            scores = index_scores(a[:, :, piece], w[:, piece], b)
+            return scores.masked_fill(~seen, -torch.inf)[:, None]
+
+        return select_top(score, T, self.num_selected_keys)
+
+    def _seen(self, T, S, key_mask, piece) -> Tensor:
+        """Return the keys that some of the last T of S tokens may select, (1 or B, t, S)."""
+        key = torch.arange(S, device=self.indexer.key.weight.device)
+        position = key[S - T :][piece, None]
+        seen = (key <= (position if self.causal else position.clamp(min=S)))[None]
+        return seen if key_mask is None else seen & key_mask[:, None]
+
+    def attend(self, x):
+        """Score all pairs, and attend to the best keys of each query."""
+        with torch.no_grad():
+            selected = self._select(*self._read(x), x.key_mask)
+        return softmax_selected(x.q, x.k, x.v, selected, self.causal)
+
+    def reference(self, x):
+        """Compute full softmax under the mask of each query, built from sorted keys."""
+        q, k, v = x[:3]
+        with torch.no_grad():
+            a, w, b = self._read(x)
+            products = torch.einsum("bjtc,bsc->bjts", a, b).relu() / a.shape[3] ** 0.5
+            scores = torch.einsum("btj,bjts->bts", w, products) / a.shape[1] ** 0.5
+        seen = pair_mask(q.shape[2], k.shape[2], self.causal, x.key_mask, q.device)[:, 0]
+        mask = torch.zeros(scores.shape, dtype=torch.bool)
+        pairs = zip(scores.tolist(), seen.expand(mask.shape).tolist(), mask, strict=True)
+        for rows in pairs:
+            for score, visible, row in zip(*rows, strict=True):
+                keys = [s for s, x in enumerate(visible) if x]
+                best = sorted(keys, key=lambda s: (score[s], s))[-self.num_selected_keys :]
+                row[best] = True
+        return softmax_reference(q, k, v, mask.to(q.device)[:, None])
+
+    def advance(self, x):
+        """Keep all keys and those of the indexer."""
+        with torch.no_grad():
+            a, w, b = self._read(x)
+        state = self._append(x, b)
+        keys = state["index_k"][:, 0]
+        with torch.no_grad():
+            selected = self._select(a, w, keys, state.get("real"))
+        return softmax_selected(x.q, state["k"], state["v"], selected, self.causal), state
+
+    def _append(self, x, b) -> dict[str, Tensor]:
+        """Return the state after new tokens."""
+        new = {"k": x.k, "v": x.v, "index_k": b[:, None]}
+        return append_tokens(x.cache, new, x.key_mask, grows=True)
+
+    def auxiliary_loss(self, x):
+        """Return the mean divergence of the indexer's weights from those of the attention."""
+        if reasons := self.refusals(x):
+            raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
+        q, k, mask = x.q.detach(), x.k.detach(), both_masks(x.mask, x.key_mask)
+        x = x._replace(q=zero_masked(q, mask), k=zero_masked(k, mask), key_mask=mask)
+        a, w, b = self._read(x._replace(layer_input=_zero_states(x.layer_input, mask)))
+        state = self._append(x, b)
+        k, b, real = repeat_heads(state["k"], q.shape[1]), state["index_k"][:, 0], state.get("real")
+        T, S = q.shape[2], k.shape[2]
+        seen = self._seen(T, S, real, slice(None))
+        if self.trained_on == "selected":
+            with torch.no_grad():
+                selected = self._select(a, w, b, real)
+            seen = dense_mask(selected, S)[:, 0]
+        some = seen.any(-1).expand(len(q), -1)
+        some = some if mask is None else some & mask
+        guess = index_scores(a, w, b).masked_fill(~seen, -torch.inf).log_softmax(-1)
+        with torch.no_grad():
+            weights = mean_weights(x.q, k, seen)
+        # Pairs without weight, those outside `seen` among them, have no part.
+        loss = (torch.xlogy(weights, weights) - weights * guess.where(weights > 0, 0)).sum(-1)
+        return loss.where(some, 0).sum() / some.sum().clamp(min=1)
+
+    def is_dense(self, T):
+        """Return whether all keys are selected."""
+        return self.num_selected_keys >= T
+
+    def flops(self, T, head_dim):
+        """Count the indexer, which is one for all heads, and products with all keys."""
+        layer, heads = self.indexer, self.built_for["heads"]
+        read = 2 * layer.width * (layer.dim * (layer.heads + 1) + layer.heads)
+        index = T * (read + 2 * T * layer.heads * (layer.dim + 1)) // heads
+        return index + 4 * T * T * head_dim
+
+    def pairs(self, T):
+        """Count the selected keys."""
+        most = self.num_selected_keys
+        if self.causal:
+            full = max(0, T - most)
+            return full * most + (T - full) * (T - full + 1) // 2
+        return T * min(T, most)
+
+
+class Indexer(nn.Module):
+    """Projections of the indexer, from tokens (B, T, W)."""
+
+    def __init__(self, width: int, heads: int, dim: int):
+        super().__init__()
+        self.width, self.heads, self.dim = width, heads, dim
+        self.query = nn.Linear(width, heads * dim, bias=False)
+        self.key = nn.Linear(width, dim, bias=False)
+        self.norm = nn.LayerNorm(dim, eps=1e-6)
+        self.head_weights = nn.Linear(width, heads, bias=False)
+
+    def forward(self, x: Tensor, y: Tensor, before: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return a (B, J, T, C) and w (B, T, J) of x, b (B, T, C) of y, after `before` tokens."""
+        pairs = (x, self.query), (x, self.head_weights), (y, self.key)
+        a, w, b = (F.linear(z, layer.weight.to(z.dtype)) for z, layer in pairs)
+        scale, shift = (z.to(b.dtype) for z in (self.norm.weight, self.norm.bias))
+        b = F.layer_norm(b, (self.dim,), scale, shift, self.norm.eps)
+        a = a.unflatten(2, (self.heads, self.dim)).transpose(1, 2)
+        positions = torch.arange(before, before + x.shape[1], device=x.device)
+        return rotate(a, positions), w, rotate(b, positions)
+
+
+def rotate(x: Tensor, positions: Tensor) -> Tensor:
+    """Rotate the first half of the columns (..., T, C) by the positions, pairs (i, i + C / 4)."""
+    pairs = x.shape[-1] // 4
+    sin, cos = sinusoids(positions, 2 * pairs).to(x.dtype).chunk(2, -1)
+    first, second, rest = x.split([pairs, pairs, x.shape[-1] - 2 * pairs], -1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], -1)
+
+
+def softmax_selected(q: Tensor, k: Tensor, v: Tensor, selected: Selected, causal: bool) -> Tensor:
+    """Compute softmax attention of each query to the selected keys; rows without any are zero.
+
+    A few queries of a long row gather their keys. Others multiply by all keys: on CPU that takes
+    less time than copying the selected ones for each query.
+
+    Args:
+        q: queries (B, H, T, D); the last one is at the position of the last key.
+        k: keys (B, H, S, D).
+        v: values (B, H, S, E).
+        selected: keys of each query, each at most once (B, 1, T, n).
+        causal: whether no selected key is after its query.
+    """
+    T, S = q.shape[2], k.shape[2]
+    if torch.compiler.is_compiling() or is_open(S):
+        return softmax_attention(q, k, v, dense_mask(selected, S))
+    if FEW * T * selected.numbers.shape[3] < S:
+        return gathered_softmax(q, k, v, *selected, real=None)
+    outs = []
+    for first in range(0, T, ROWS):
+        rows = slice(first, min(first + ROWS, T))
+        end = S - T + rows.stop if causal else S
+        mask = dense_mask(Selected(*(x[:, :, rows] for x in selected)), end)
+        outs.append(softmax_attention(q[:, :, rows], k[:, :, :end], v[:, :, :end], mask))
+    return outs[0] if len(outs) == 1 else torch.cat(outs, 2)
+
+
+def dense_mask(selected: Selected, keys: int) -> Tensor:
+    """Return True at the selected keys of each query, (B, 1, T, keys)."""
+    index, real = selected
+    mask = real.new_zeros(*index.shape[:3], keys + 1)
+    # Places that hold none write behind the last key.
+    return mask.scatter(3, torch.where(real, index, keys), True)[..., :keys]
+
+
+def index_scores(a: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """Return the scores of all keys, (B, T, S), for a (B, J, T, C), w (B, T, J) and b (B, S, C)."""
+    products = dot_products(a, b[:, None], a.shape[3] ** -0.5).relu()
+    return (products * (w.mT[..., None] * a.shape[1] ** -0.5)).sum(1)
+
+
+def mean_weights(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
+    """Return the mean over heads of the softmax weights of the visible keys, (B, T, S)."""
+    total = q.new_zeros(())
+    for head in range(q.shape[1]):
+        scores = dot_products(q[:, head], k[:, head], q.shape[3] ** -0.5)
+        total = total + scores.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num()
+    return total / q.shape[1]
+
+
+def _zero_states(source, mask):
+    """Return the layer's input with zeros at padding."""
+    if source is None or mask is None:
+        return source
+    states = zero_masked(source.states[:, None], mask)[:, 0]
+    return dataclasses.replace(source, states=states)
