@@ -119,25 +119,36 @@ def _mixed(q, k, v, mask, elu: bool, causal: bool, least: float | None = None) -
     return mix_values(q, k, v, mask, elu, causal, least)[0]
 
 
-def triton_refusals(attention, x: Inputs) -> list[str]:
-    """Return the reasons why the kernels do not compute these inputs."""
-    q, v = x.q, x.v
+def device_refusals(x: Inputs) -> tuple[list[str], int | None]:
+    """Return the reasons why Triton's kernels do not run on a device.
+
+    And the major number of its compute capability: None where no kernel is compiled for it.
+    """
+    device = x.q.device
     reasons = [] if triton.IS_INSTALLED else ["triton is not installed; run: pip install triton"]
-    interpreted = INTERPRETED and q.device.type == "cpu"
-    if not interpreted and (q.device.type != "cuda" or torch.version.cuda is None):
+    interpreted = INTERPRETED and device.type == "cpu"
+    if not interpreted and (device.type != "cuda" or torch.version.cuda is None):
         expected = "a CUDA device is required, or the CPU with TRITON_INTERPRET=1"
-        reasons.append(f"{expected}, got {q.device.type}")
+        reasons.append(f"{expected}, got {device.type}")
     if has_transforms():
         reasons.append("torch.func transforms and forward mode")
     if interpreted or reasons:
-        return reasons
-    if q.dtype == torch.float64:
+        return reasons, None
+    if x.q.dtype == torch.float64:
         reasons.append("float64 runs in the interpreter only")
-    major = torch.cuda.get_device_properties(q.device).major
+    major = torch.cuda.get_device_properties(device).major
     if major < 8:
         reasons.append(f"compute capability 8.0 is required, got {major}.x")
-    width = getattr(attention, "features", q.shape[-1])
-    return reasons + width_refusals(width, v.shape[-1], q.dtype, major)
+    return reasons, major
+
+
+def triton_refusals(attention, x: Inputs) -> list[str]:
+    """Return the reasons why the kernels do not compute these inputs."""
+    reasons, major = device_refusals(x)
+    if major is None:
+        return reasons
+    width = getattr(attention, "features", x.q.shape[-1])
+    return reasons + width_refusals(width, x.v.shape[-1], x.q.dtype, major)
 
 
 def width_refusals(features: int, values: int, dtype: torch.dtype, major: int) -> list[str]:

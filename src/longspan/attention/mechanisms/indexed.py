@@ -271,7 +271,7 @@ def dense_mask(selected: Selected, keys: int) -> Tensor:
 
 def index_scores(a: Tensor, w: Tensor, b: Tensor) -> Tensor:
     """Return the scores of all keys, (B, T, S), for a (B, J, T, C), w (B, T, J) and b (B, S, C)."""
-    products = dot_products(a, b[:, None], a.shape[3] ** -0.5).relu()
+    products = dot_products(a, b[:, None], a.shape[3] ** -0.5).relu_()
     return (products * (w.mT[..., None] * a.shape[1] ** -0.5)).sum(1)
 
 

@@ -18,6 +18,7 @@ https://arxiv.org/abs/2510.26692, for channels.) No exponent is positive, so no 
 Both directions are summed for bidirectional forms: without the delta rule a token is counted once.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -25,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.ops.open_sizes import fit_block, is_open, resize, split_blocks
+from longspan.attention.ops.precision import at_least_float32
 
 CHUNK = 64  # tokens compared directly; a power of two
 SMALL = 2  # rows of blocks whose products are sums of elementwise ones
@@ -105,21 +107,28 @@ def mix_both_ways(
     *,
     delta: bool = False,
     chunk: int = CHUNK,
+    run: Callable[..., Tensor] | None = None,
 ) -> Tensor:
     """Return the sum of the recurrence in both directions, (B, H, T, E); arguments as of `mix`.
 
-    The token itself is in both; without the delta rule one of them is taken off.
+    The token itself is in both; without the delta rule one of them is taken off. A kernel `run`
+    computes the outputs of one direction in place of `mix`.
     """
     q2, k2, v2 = (torch.cat([x, x.flip(2)]) for x in (q, k, v))
     step = None if beta is None else torch.cat([beta, beta.flip(2)])
     if log_decay is not None:
         log_decay = log_decay.expand(len(k), -1, -1, -1)
         log_decay = torch.cat([log_decay, log_decay.flip(2)])
-    onward, backward = mix(q2, k2, v2, log_decay, step, delta=delta, chunk=chunk)[0].chunk(2)
-    out = onward + backward.flip(2)
+    arguments = q2, k2, v2, log_decay, step
+    if run is None:
+        both = mix(*arguments, delta=delta, chunk=chunk)[0]
+    else:
+        both = run(*arguments, delta=delta)
+    onward, backward = both.chunk(2)
+    out = at_least_float32(onward) + backward.flip(2)
     if delta:
         return out
-    weight = (q * k).sum(-1, keepdim=True)
+    weight = (at_least_float32(q) * k).sum(-1, keepdim=True)
     return out - (weight if beta is None else weight * beta[..., None]) * v
 
 

@@ -19,23 +19,9 @@ so the output is not needed. Products run in TF32 with sums in float32, as half 
 round the states and cannot hold 1 / w_t; TF32 holds half precision inputs exactly.
 """
 
-from typing import Any, NamedTuple, no_type_check
+from typing import NamedTuple, no_type_check
 
-# transformers refuses code whose imports are missing, except those in a `try`.
-try:
-    import triton
-    import triton.language as tl
-except ImportError as error:
-    raise ImportError("the kernels need triton: pip install triton") from error
-
-
-class Rows(NamedTuple):
-    """Tensor (B, H, T, W) in memory; the stride of its last dimension is one."""
-
-    data: Any
-    batch: int
-    head: int
-    token: int
+from longspan.attention.kernels.triton.tiles import dot, load, store, tl, triton
 
 
 class Sizes(NamedTuple):
@@ -68,33 +54,6 @@ class Form(NamedTuple):
 
 @triton.jit
 @no_type_check
-def _places(x, row, tokens, columns, sizes):
-    """Return the addresses of the rows `tokens` of one head."""
-    start = x.data + (row // sizes.heads) * x.batch + (row % sizes.heads) * x.head
-    return start + tokens[:, None] * x.token + columns[None, :]
-
-
-@triton.jit
-@no_type_check
-def _load(x, row, tokens, real, width, sizes, TILE: tl.constexpr, FORM: tl.constexpr):
-    """Load real rows, zeros for others and beyond the width; return also where they are real."""
-    columns = tl.arange(0, TILE)
-    inside = real[:, None] & (columns < width)[None, :]
-    x = tl.load(_places(x, row, tokens, columns, sizes), mask=inside, other=0.0)
-    return x.to(FORM.dtype), inside
-
-
-@triton.jit
-@no_type_check
-def _store(x, row, tokens, real, width, sizes, value, TILE: tl.constexpr):
-    columns = tl.arange(0, TILE)
-    inside = real[:, None] & (columns < width)[None, :]
-    places = _places(x, row, tokens, columns, sizes)
-    tl.store(places, value.to(x.data.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-@no_type_check
 def _features(x, inside, FORM: tl.constexpr):
     """Apply the feature map to inputs; phi(0) is not zero, so what is not real becomes zero."""
     if FORM.elu:
@@ -121,12 +80,6 @@ def _real_keys(mask, row, tokens, sizes):
         places = mask + (row // sizes.heads) * sizes.keys + tokens
         real = real & (tl.load(places, mask=real, other=0) != 0)
     return real
-
-
-@triton.jit
-@no_type_check
-def _dot(x, y, FORM: tl.constexpr):
-    return tl.dot(x, y, input_precision=FORM.precision)
 
 
 @triton.jit
@@ -175,13 +128,13 @@ def sum_segment(x, u, mask, factor, weight, count, shift, state, sizes, FORM: tl
         real = (tokens >= 0) & (tokens < count)
         if mask is not None:
             real = _real_keys(mask, row, tokens, sizes)
-        f, inside = _load(x, row, tokens, real, sizes.feature_width, sizes, FORM.feature_tile, FORM)
+        f, inside = load(x, row, tokens, real, sizes.feature_width, sizes, FORM.feature_tile, FORM)
         f = _features(f, inside, FORM)
-        value, _ = _load(u, row, tokens, real, sizes.value_width, sizes, FORM.value_tile, FORM)
+        value, _ = load(u, row, tokens, real, sizes.value_width, sizes, FORM.value_tile, FORM)
         if factor is not None:
             scale = tl.load(factor + row * count + tokens, mask=real, other=0.0)
             value = _times(value, scale)
-        total += _dot(tl.trans(f), value, FORM)
+        total += dot(tl.trans(f), value, FORM)
         if weight is not None:
             f *= tl.load(weight + row * count + tokens, mask=real, other=0.0)[:, None]
         last += tl.sum(f, 0)
@@ -215,27 +168,27 @@ def mix_segment(q, k, v, mask, state, out, inverse, least, sizes, FORM: tl.const
         keys = (segment * sizes.steps + step) * FORM.chunk + tl.arange(0, FORM.chunk)
         queries = keys + sizes.shift
         real = (queries >= 0) & (queries < sizes.queries)
-        fq, inside = _load(
+        fq, inside = load(
             q, row, queries, real, sizes.feature_width, sizes, FORM.feature_tile, FORM
         )
         fq = _features(fq, inside, FORM)
-        mixed, weight = _dot(fq, summary, FORM), tl.sum(fq * total[None, :], 1)
+        mixed, weight = dot(fq, summary, FORM), tl.sum(fq * total[None, :], 1)
         if FORM.causal:
             shown = _real_keys(mask, row, keys, sizes)
-            fk, inside = _load(
+            fk, inside = load(
                 k, row, keys, shown, sizes.feature_width, sizes, FORM.feature_tile, FORM
             )
             fk = _features(fk, inside, FORM)
-            value, _ = _load(v, row, keys, shown, sizes.value_width, sizes, FORM.value_tile, FORM)
-            scores = tl.where(earlier, _dot(fq, tl.trans(fk), FORM), 0.0)
-            mixed += _dot(scores, value, FORM)
+            value, _ = load(v, row, keys, shown, sizes.value_width, sizes, FORM.value_tile, FORM)
+            scores = tl.where(earlier, dot(fq, tl.trans(fk), FORM), 0.0)
+            mixed += dot(scores, value, FORM)
             weight += tl.sum(scores, 1)
-            summary += _dot(tl.trans(fk), value, FORM)
+            summary += dot(tl.trans(fk), value, FORM)
             total += tl.sum(fk, 0)
         some = (tl.abs(weight) > least) | (weight != weight)  # NaN stays visible
         reciprocal = tl.where(some, 1.0 / tl.where(some, weight, 1.0), 0.0)
         mixed = _times(mixed, reciprocal)
-        _store(out, row, queries, real, sizes.value_width, sizes, mixed, FORM.value_tile)
+        store(out, row, queries, real, sizes.value_width, sizes, mixed, FORM.value_tile)
         tl.store(inverse + row * sizes.queries + queries, reciprocal, mask=real)
 
 
@@ -251,28 +204,26 @@ def query_gradients(q, k, v, mask, state, grad, inverse, dq, dweight, sizes, FOR
         keys = (segment * sizes.steps + step) * FORM.chunk + tl.arange(0, FORM.chunk)
         queries = keys + sizes.shift
         real = (queries >= 0) & (queries < sizes.queries)
-        g, _ = _load(grad, row, queries, real, sizes.value_width, sizes, FORM.value_tile, FORM)
-        x, inside = _load(
-            q, row, queries, real, sizes.feature_width, sizes, FORM.feature_tile, FORM
-        )
+        g, _ = load(grad, row, queries, real, sizes.value_width, sizes, FORM.value_tile, FORM)
+        x, inside = load(q, row, queries, real, sizes.feature_width, sizes, FORM.feature_tile, FORM)
         scale = tl.load(inverse + row * sizes.queries + queries, mask=real, other=0.0)
-        change, seen = _dot(g, summary, FORM), total[None, :]
+        change, seen = dot(g, summary, FORM), total[None, :]
         if FORM.causal:
             shown = _real_keys(mask, row, keys, sizes)
-            fk, in_keys = _load(
+            fk, in_keys = load(
                 k, row, keys, shown, sizes.feature_width, sizes, FORM.feature_tile, FORM
             )
             fk = _features(fk, in_keys, FORM)
-            value, _ = _load(v, row, keys, shown, sizes.value_width, sizes, FORM.value_tile, FORM)
-            scores = tl.where(earlier, _dot(g, tl.trans(value), FORM), 0.0)
-            change += _dot(scores, fk, FORM)
+            value, _ = load(v, row, keys, shown, sizes.value_width, sizes, FORM.value_tile, FORM)
+            scores = tl.where(earlier, dot(g, tl.trans(value), FORM), 0.0)
+            change += dot(scores, fk, FORM)
             seen = seen + tl.cumsum(fk, 0)
-            summary += _dot(tl.trans(value), fk, FORM)
+            summary += dot(tl.trans(value), fk, FORM)
             total += tl.sum(fk, 0)
         change = _times(change, scale)
         by_weight = -tl.sum(_features(x, inside, FORM) * change, 1) * scale
         change = _input_gradient(change + by_weight[:, None] * seen, x, inside, FORM)
-        _store(dq, row, queries, real, sizes.feature_width, sizes, change, FORM.feature_tile)
+        store(dq, row, queries, real, sizes.feature_width, sizes, change, FORM.feature_tile)
         tl.store(dweight + row * sizes.queries + queries, by_weight, mask=real)
 
 
@@ -287,29 +238,29 @@ def key_gradients(q, k, v, mask, state, grad, inverse, dweight, dk, dv, sizes, F
         start = ((segment + 1) * sizes.steps - 1 - step) * FORM.chunk
         keys = start + tl.arange(0, FORM.chunk)
         shown = _real_keys(mask, row, keys, sizes)
-        x, inside = _load(k, row, keys, shown, sizes.feature_width, sizes, FORM.feature_tile, FORM)
-        value, _ = _load(v, row, keys, shown, sizes.value_width, sizes, FORM.value_tile, FORM)
+        x, inside = load(k, row, keys, shown, sizes.feature_width, sizes, FORM.feature_tile, FORM)
+        value, _ = load(v, row, keys, shown, sizes.value_width, sizes, FORM.value_tile, FORM)
         fk = _features(x, inside, FORM)
-        by_value = _dot(fk, summary, FORM)
-        change = _dot(value, tl.trans(summary), FORM) + total[None, :]
+        by_value = dot(fk, summary, FORM)
+        change = dot(value, tl.trans(summary), FORM) + total[None, :]
         if FORM.causal:
             queries = keys + sizes.shift
             real = (queries >= 0) & (queries < sizes.queries)
-            fq, in_rows = _load(
+            fq, in_rows = load(
                 q, row, queries, real, sizes.feature_width, sizes, FORM.feature_tile, FORM
             )
             fq = _features(fq, in_rows, FORM)
-            g, _ = _load(grad, row, queries, real, sizes.value_width, sizes, FORM.value_tile, FORM)
+            g, _ = load(grad, row, queries, real, sizes.value_width, sizes, FORM.value_tile, FORM)
             places = row * sizes.queries + queries
             g = _times(g, tl.load(inverse + places, mask=real, other=0.0))
             by_weight = tl.load(dweight + places, mask=real, other=0.0)
-            scores = tl.where(later, _dot(fk, tl.trans(fq), FORM), 0.0)
-            by_value += _dot(scores, g, FORM)
-            scores = _dot(value, tl.trans(g), FORM) + by_weight[None, :]
-            change += _dot(tl.where(later, scores, 0.0), fq, FORM)
-            summary += _dot(tl.trans(fq), g, FORM)
+            scores = tl.where(later, dot(fk, tl.trans(fq), FORM), 0.0)
+            by_value += dot(scores, g, FORM)
+            scores = dot(value, tl.trans(g), FORM) + by_weight[None, :]
+            change += dot(tl.where(later, scores, 0.0), fq, FORM)
+            summary += dot(tl.trans(fq), g, FORM)
             total += tl.sum(fq * by_weight[:, None], 0)
         change = _input_gradient(change, x, inside, FORM)
         every = (keys >= 0) & (keys < sizes.keys)
-        _store(dk, row, keys, every, sizes.feature_width, sizes, change, FORM.feature_tile)
-        _store(dv, row, keys, every, sizes.value_width, sizes, by_value, FORM.value_tile)
+        store(dk, row, keys, every, sizes.feature_width, sizes, change, FORM.feature_tile)
+        store(dv, row, keys, every, sizes.value_width, sizes, by_value, FORM.value_tile)

@@ -1,6 +1,5 @@
 """Launches of the kernels in `feature_map_sums`: tiles, segments and buffers of a call."""
 
-import contextlib
 from typing import NamedTuple
 
 import torch
@@ -8,16 +7,14 @@ from torch import Tensor
 
 from longspan.attention.kernels.triton.feature_map_sums import (
     Form,
-    Rows,
     Sizes,
     key_gradients,
     mix_segment,
     query_gradients,
     scan_segments,
     sum_segment,
-    tl,
-    triton,
 )
+from longspan.attention.kernels.triton.tiles import dense, on_device, rows_of, sum_dtype, tl, triton
 from longspan.attention.ops.precision import empty_rows
 
 PROGRAMS = 528  # four for each of the 132 multiprocessors of an H100
@@ -89,15 +86,15 @@ def mix_values(
     """
     plan = _plan(q, k, v, elu, causal)
     out = empty_rows(q, v.shape[-1], v.dtype)
-    inverse = q.new_empty(q.shape[:3], dtype=_sum_dtype(v))
-    q, k, v = (_dense(x) for x in (q, k, v))
+    inverse = q.new_empty(q.shape[:3], dtype=sum_dtype(v))
+    q, k, v = (dense(x) for x in (q, k, v))
     mask = None if mask is None else mask.contiguous().view(torch.uint8)
-    with _on_device(q):
+    with on_device(q):
         state = _state_of_keys(plan, k, v, mask)
         grid, sizes = plan.reading(plan.queries)
         mix_segment[grid](
-            *(_rows(x) for x in (q, k, v)),
-            *(mask, state, _rows(out), inverse, least, sizes, plan.form),
+            *(rows_of(x) for x in (q, k, v)),
+            *(mask, state, rows_of(out), inverse, least, sizes, plan.form),
             **plan.options,
         )
     return out, inverse
@@ -128,20 +125,20 @@ def mix_gradients(
     plan = _plan(q, k, v, elu, causal)
     dq, dk, dv = (empty_rows(x, x.shape[-1], x.dtype) for x in (q, k, v))
     by_weight = torch.empty_like(inverse)
-    grad, q, k, v = (_dense(x) for x in (grad, q, k, v))
+    grad, q, k, v = (dense(x) for x in (grad, q, k, v))
     mask = None if mask is None else mask.contiguous().view(torch.uint8)
-    inputs = (*(_rows(x) for x in (q, k, v)), mask)
-    with _on_device(q):
+    inputs = (*(rows_of(x) for x in (q, k, v)), mask)
+    with on_device(q):
         state = _state_of_keys(plan, k, v, mask)
         grid, sizes = plan.reading(plan.queries)
         query_gradients[grid](
-            *(*inputs, state, _rows(grad), inverse, _rows(dq), by_weight, sizes, plan.form),
+            *(*inputs, state, rows_of(grad), inverse, rows_of(dq), by_weight, sizes, plan.form),
             **plan.options,
         )
         state = _state_of_queries(plan, q, grad, inverse, by_weight)
         grid, sizes = plan.reading(plan.keys)
         key_gradients[grid](
-            *(*inputs, state, _rows(grad), inverse, by_weight, _rows(dk), _rows(dv)),
+            *(*inputs, state, rows_of(grad), inverse, by_weight, rows_of(dk), rows_of(dv)),
             *(sizes, plan.form),
             **plan.options,
         )
@@ -151,7 +148,7 @@ def mix_gradients(
 def _plan(q: Tensor, k: Tensor, v: Tensor, elu: bool, causal: bool) -> Plan:
     """Choose tiles and segments."""
     (B, H, T, M), (S, E) = q.shape, v.shape[2:]
-    dtype = _sum_dtype(v)
+    dtype = sum_dtype(v)
     exact = v.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
     precision, tiles = "tf32x3" if exact else "tf32", tile_widths(M, E, exact)
     chunk = chunk_length(q.device)
@@ -193,7 +190,7 @@ def _divide(tokens: int, chunk: int, rows: int) -> tuple[int, int]:
 
 def _state_of_keys(plan: Plan, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Sum the features of keys times values: before each segment if causal, else over all."""
-    walk = (_rows(k), _rows(v), mask, None, None, plan.keys.keys, 0)
+    walk = (rows_of(k), rows_of(v), mask, None, None, plan.keys.keys, 0)
     return _scan(plan, _sum(plan, plan.keys, v, walk), reverse=False)
 
 
@@ -202,13 +199,13 @@ def _state_of_queries(
 ) -> Tensor:
     """Sum the features of queries times gradients: after each segment if causal, else over all."""
     T, shift = plan.queries.queries, plan.queries.shift
-    walk = (_rows(q), _rows(grad), None, inverse, by_weight, T, shift)
+    walk = (rows_of(q), rows_of(grad), None, inverse, by_weight, T, shift)
     return _scan(plan, _sum(plan, plan.queries, grad, walk), reverse=True)
 
 
 def _sum(plan: Plan, sizes: Sizes, like: Tensor, walk: tuple) -> Tensor:
     shape = (plan.rows, sizes.segments, sizes.value_width + 1, sizes.feature_width)
-    state = like.new_empty(shape, dtype=_sum_dtype(like))
+    state = like.new_empty(shape, dtype=sum_dtype(like))
     sum_segment[plan.rows, sizes.segments](*walk, state, sizes, plan.form, **plan.options)
     return state
 
@@ -220,21 +217,3 @@ def _scan(plan: Plan, state: Tensor, reverse: bool) -> Tensor:
     grid = (plan.rows, triton.cdiv(size, SCAN_BLOCK))
     scan_segments[grid](state, size, state.shape[1], REVERSE=reverse, BLOCK=SCAN_BLOCK)
     return state
-
-
-def _rows(x: Tensor) -> Rows:
-    return Rows(x, *x.stride()[:3])
-
-
-def _dense(x: Tensor) -> Tensor:
-    """Return the tensor with rows that are contiguous, without a copy if they are."""
-    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
-
-
-def _sum_dtype(x: Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)
-
-
-def _on_device(x: Tensor) -> contextlib.AbstractContextManager:
-    """Launch on the device of a tensor, which may not be the current one."""
-    return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()
