@@ -16,6 +16,7 @@ MOST_EXAMPLES = 10**9  # of a split
 LARGEST_BATCH = 2**20  # examples
 MOST_STEPS = 10**9
 LARGEST_RATE = 1e38  # learning rates, weight decays, standard deviations: numbers of float32
+HIGHEST_SCORE = 1e6  # of a metric, such as a perplexity
 LARGEST_SEED = 2**63 - 1  # a JSON number of 64 bits
 MOST_WORKERS = 1_024  # processes of one machine
 

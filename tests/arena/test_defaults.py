@@ -90,7 +90,16 @@ def newer_version(monkeypatch):
     """Add an option to `local`, one to `listops` and a field of models."""
 
     class Newer(MECHANISMS["local"]):
-        def __init__(self, *, window: int = WINDOW, tint: str = "blue", causal: bool = False):
+        def __init__(
+            self,
+            *,
+            heads: int | None = None,
+            window: int = WINDOW,
+            sink_tokens: int = 0,
+            sink_logit: bool = False,
+            tint: str = "blue",
+            causal: bool = False,
+        ):
             """Do nothing."""
 
     @settings

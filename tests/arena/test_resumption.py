@@ -138,6 +138,8 @@ def test_differences_list_every_field_of_both_configurations():
         "mechanism.orthogonal: absent there, True here",
         "mechanism.redraw_every: absent there, None here",
         "mechanism.seed: absent there, 0 here",
+        "mechanism.sink_logit: False there, absent here",
+        "mechanism.sink_tokens: 0 there, absent here",
         "mechanism.window: 8 there, absent here",
         f"model.norm: 'pre' there, '{'x' * 36}... here",
         "training.steps: 12 there, 300 here",

@@ -79,7 +79,7 @@ INVALID = {
     "bigbird.block": "'bigbird.block' applies to no run of this command; its tasks are recall, "
     "copying; its mechanisms are local, full",
     "listops.steps": "'listops.steps' applies to no run of this command; its tasks are recall, ",
-    "full.window": "mechanism 'full' has no option 'window'; it has no options",
+    "full.window": "mechanism 'full' has no option 'window'; it has sink_logit",
     "local.windw": "mechanism 'local' has no option 'windw'; did you mean window?",
     "local.mechanism.windw": "no option of mechanism 'local' called 'windw'; did you mean window?",
     "recall.stps": "task 'recall' has no option 'stps'; did you mean steps",

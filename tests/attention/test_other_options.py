@@ -37,7 +37,16 @@ REFUSED = [
     ("reformer", {"hashes": 3}, "has the shape"),
 ]
 # Mechanisms whose sizes are those of a parameter or a buffer.
-OF_TENSORS = {"bigbird", "linformer", "performer", "reformer", "sinkhorn", "synthesizer"}
+OF_TENSORS = {
+    "bigbird",
+    "convolution",
+    "linformer",
+    "lru",
+    "performer",
+    "reformer",
+    "sinkhorn",
+    "synthesizer",
+}
 NAMES = [f"{name}-{'-'.join(changes) or 'none'}" for name, changes in CASES]
 every_case = pytest.mark.parametrize(("name", "changes"), CASES, ids=NAMES)
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Strict
 
-from longspan.bounds import LARGEST_BATCH, LARGEST_RATE, MOST_EXAMPLES, MOST_STEPS
+from longspan.bounds import HIGHEST_SCORE, LARGEST_BATCH, LARGEST_RATE, MOST_EXAMPLES, MOST_STEPS
 from longspan.config.base import list_out_of_bounds, setting, settings
 from longspan.config.stages import Stages, stage_ends
 from longspan.errors import OptionError
@@ -57,6 +57,7 @@ class TrainingConfig:
     stop_at: float | None = setting(
         "score on validation that ends the training, of the main metric; none: the last step does",
         None,
+        bounds=(0, HIGHEST_SCORE),
     )
     stages: Stages = setting("stages of the training; none: there is one", ())
 

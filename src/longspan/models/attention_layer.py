@@ -226,7 +226,14 @@ class SelfAttention(ProjectedAttention):
         past, before = self._open_cache(cache)
         tokens, gate = self._project(x, context.mask)
         q, k, v = self._to_heads(tokens, past, context.rotary.get(self.rotary_base))
-        mixed, new_cache, loss = self._mix(x, q, k, v, context, before)
+        if before is None and context.groups is not None and self.mechanism.traits.anchored:
+            before = GroupedCache(context.groups, length=0)
+        if before is None and not context.use_cache:
+            source = self._layer_input(x) if self.training else None
+            loss, new_cache = self._loss(q, k, v, context.mask, source), None
+            mixed = self._attend(x, q, k, v, context)
+        else:
+            mixed, new_cache, loss = self._continue(x, q, k, v, context, before)
         weights = self._weights(x, q, k, v, context) if context.output_attentions else None
         state: LayerCache | None = None
         if context.use_cache and new_cache is not None:
@@ -261,7 +268,7 @@ class SelfAttention(ProjectedAttention):
         taps = self.config.short_convolution
         return extend_cache(past, cache, tokens, taps - 1, record=record) if taps else cache
 
-    def _mix(
+    def _continue(
         self,
         x: Tensor,
         q: Tensor,
@@ -269,18 +276,13 @@ class SelfAttention(ProjectedAttention):
         v: Tensor,
         context: LayerContext,
         cache: Cache | GroupedCache | None,
-    ) -> tuple[Tensor, Cache | GroupedCache | None, Tensor | None]:
-        """Return the mixed values, the cache of the mechanism after them, and the loss."""
-        if context.groups is not None and self.mechanism.traits.anchored and cache is None:
-            cache = GroupedCache(context.groups, length=0)
+    ) -> tuple[Tensor, Cache | GroupedCache, Tensor | None]:
+        """Return the mixed values of new tokens, the mechanism's cache after them, and the loss."""
+        source = self._layer_input(x)
         if isinstance(cache, GroupedCache):
-            source, step = self._layer_input(x), functools.partial(self._step, context)
+            step = functools.partial(self._step, context)
             return step_groups(step, cache, q, k, v, context.mask, source)
-        if cache is not None or context.use_cache:
-            return self._step(context, q, k, v, cache, context.mask, self._layer_input(x))
-        source = self._layer_input(x) if self.training else None
-        loss = self._loss(q, k, v, context.mask, source)
-        return self._attend(x, q, k, v, context), None, loss
+        return self._step(context, q, k, v, cache, context.mask, source)
 
     def _step(
         self,

@@ -16,10 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.documents import Documents
-from longspan.attention.ops import recurrence
 from longspan.attention.ops.open_sizes import fit_block, resize, split_blocks
-
-CHUNK = recurrence.CHUNK
+from longspan.attention.ops.recurrence import CHUNK
+from longspan.attention.ops.recurrence import mix as mix_in_chunks
 
 
 def divide(total: Tensor, weight: Tensor, least: float | None = None) -> Tensor:
@@ -89,7 +88,7 @@ def causal_mix(
     v = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
     state = state or _empty_state(fk, v, fk.shape[:2])
     if log_weight is None:
-        total, summary = recurrence.mix(fq, fk, v, state=state.summary)
+        total, summary = mix_in_chunks(fq, fk, v, state=state.summary)
         state = State(summary, state.level)
     else:
         chunk = fit_block(CHUNK, S)
