@@ -26,10 +26,7 @@ from longspan.attention.ops.recurrent_base import (
 class DeltaAttention(RecurrentAttention):
     """Linear attention that overwrites the value of a key."""
 
-    traits = gated_traits(
-        "Schlag et al. 2021, https://arxiv.org/abs/2102.11174; "
-        "Yang et al. 2024, https://arxiv.org/abs/2406.06484"
-    )
+    traits = gated_traits("Schlag et al. 2021, https://arxiv.org/abs/2102.11174")
     delta = True
 
     def __init__(self, *, heads: int, head_dim: int, width: int, causal: bool = False):
