@@ -153,9 +153,8 @@ def _choices(protocol: Protocol) -> dict[str, str]:
 def _changes(row: NamedRow) -> dict[str, Any]:
     """Return the changes of a row, those of one task with its name."""
     limited = row.task_changes.items()
-    budget = {} if row.budget is None else {"budget": str(row.budget)}
     return {
-        **budget,
+        **row.budget_setting,
         **row.changes,
         **{f"{task}.{x}": y for task, task_changes in limited for x, y in task_changes.items()},
     }

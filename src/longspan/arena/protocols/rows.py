@@ -45,8 +45,12 @@ class NamedRow:
 
     def settings_on(self, task: str) -> dict[str, Any]:
         """Return what the row changes on a task, with its budget as text."""
-        budget = {} if self.budget is None else {"budget": str(self.budget)}
-        return {**self.changes_on(task), **budget}
+        return {**self.changes_on(task), **self.budget_setting}
+
+    @property
+    def budget_setting(self) -> dict[str, str]:
+        """Budget as text under its name; empty without one."""
+        return {} if self.budget is None else {"budget": str(self.budget)}
 
 
 def refuse_fixed(row: NamedRow, task: str, changes: Mapping[str, Any]) -> None:

@@ -134,7 +134,7 @@ def key_refusals(width: int, decays: int, dtype: torch.dtype, major: int) -> lis
 
 def attend(attention: RecurrentAttention, x: Inputs) -> Tensor:
     """Compute the gates as `attend` of the mechanism does, and the recurrence in the kernels."""
-    q, k, v, log_decay, beta = attention._arguments(x)
+    q, k, v, log_decay, beta = attention.arguments(x)
     q, k, v = (y.to(x.v.dtype) for y in (q, k, v))
     arguments = q, k, v, log_decay, beta
     if attention.causal:

@@ -22,9 +22,8 @@ from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.cache import keep_tokens
-from longspan.attention.derivatives import apply_function
-from longspan.attention.ops.blocks import _GatherRuns
-from longspan.attention.ops.feature_map_sums import CHUNK, divide, finite_level
+from longspan.attention.ops.blocks import gather_runs
+from longspan.attention.ops.feature_map_sums import divide, finite_level
 from longspan.attention.ops.feature_maps import (
     Projections,
     count_features,
@@ -33,6 +32,7 @@ from longspan.attention.ops.feature_maps import (
 )
 from longspan.attention.ops.open_sizes import fit_block, pad_to_blocks, resize, split_blocks
 from longspan.attention.ops.precision import at_least_float32
+from longspan.attention.ops.recurrence import CHUNK
 from longspan.attention.ops.softmax import pair_mask
 from longspan.errors import OptionError
 
@@ -118,10 +118,7 @@ class BasedAttention(Attention):
         fk = taylor_features(split_blocks(zk, block)) * split_blocks(real, block)
         distant = self._distant_sums(fk.mT @ split_blocks(v, block), summary)
         sides = block, block, 0 if self.causal else block
-        beside = (
-            apply_function(_GatherRuns, pad_to_blocks(y, block), *sides) for y in (k, zk, v, real)
-        )
-        k, zk, v, real = beside
+        k, zk, v, real = (gather_runs(pad_to_blocks(y, block), *sides) for y in (k, zk, v, real))
         near, level, weights = self._neighbors(q, zq, k, zk, real)
         rest = taylor_features(zq) @ distant + weights @ v
         # The larger of both parts is near one, so that no row underflows. Each Taylor weight is at

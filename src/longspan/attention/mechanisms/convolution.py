@@ -20,8 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.derivatives import apply_function
-from longspan.attention.ops.blocks import _GatherRuns
+from longspan.attention.ops.blocks import gather_runs
 from longspan.attention.ops.open_sizes import fit_block, is_open, pad_to_blocks, resize
 from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import OptionError
@@ -110,7 +109,7 @@ class Convolution(Attention):
         (B, H, T, E), v = v.shape, at_least_float32(v)
         behind, ahead = (fit_block(x, T - 1) for x in (behind, ahead))  # there is nothing further
         block, left, right = _sizes(T, behind, ahead)
-        runs = apply_function(_GatherRuns, pad_to_blocks(v, block), block, left, right)
+        runs = gather_runs(pad_to_blocks(v, block), block, left, right)
         kernels = self.kernels.narrow(-1, self._reach()[1] - ahead, behind + ahead + 1)
         # Kernels of a head serve rows of all channels, those of a channel rows of one.
         runs = runs.permute(1, 4, 0, 2, 3).reshape(H, kernels.shape[1], -1, runs.shape[3])

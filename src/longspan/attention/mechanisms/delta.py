@@ -15,7 +15,7 @@ from torch import nn
 
 from longspan.attention.base import register
 from longspan.attention.ops.recurrent_base import (
-    RecurrentAttention,
+    GatedRecurrence,
     gated_traits,
     normalized,
     per_head,
@@ -23,30 +23,20 @@ from longspan.attention.ops.recurrent_base import (
 
 
 @register("delta")
-class DeltaAttention(RecurrentAttention):
+class DeltaAttention(GatedRecurrence):
     """Linear attention that overwrites the value of a key."""
 
     traits = gated_traits("Schlag et al. 2021, https://arxiv.org/abs/2102.11174")
     delta = True
 
-    def __init__(self, *, heads: int, head_dim: int, width: int, causal: bool = False):
-        """Create the map to step sizes.
-
-        Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            width: width of the layer's input.
-            causal: whether keys after the query are excluded.
-        """
-        super().__init__()
-        self.causal, self.width = causal, width
-        self.built_for = {"heads": heads, "head_dim": head_dim}
+    def create_gates(self, heads, head_dim, width):
+        """Create the map to step sizes."""
         self.step_size = nn.Linear(width, heads, bias=False)
 
     def features(self, q, k):
         """Return rows of length one; queries are divided by sqrt(D)."""
         return super().features(normalized(q), normalized(k))
 
-    def gates(self, states, heads):
+    def gates_of(self, states):
         """Return no decay, and the step sizes."""
-        return None, per_head(self.step_size, states, heads)[..., 0].sigmoid()
+        return None, per_head(self.step_size, states, self.heads)[..., 0].sigmoid()

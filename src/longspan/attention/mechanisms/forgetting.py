@@ -29,7 +29,7 @@ from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.derivatives import has_transforms
 from longspan.attention.masking import zero_masked
 from longspan.attention.ops.fused import has_fused_kernel, kernel_bias
-from longspan.attention.ops.gate_input import gate_input, gate_refusals
+from longspan.attention.ops.gate_input import gate_logits, gate_refusals
 from longspan.attention.ops.open_sizes import resize
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import pair_mask, softmax_attention, softmax_reference
@@ -87,9 +87,7 @@ class ForgettingAttention(Attention):
 
     def _sums(self, x) -> Tensor:
         """Return c in float64 (B, H, S, 1)."""
-        states = gate_input(x)
-        logits = F.linear(states, self.gate.weight.to(states), self.gate.bias.to(states))
-        gates = F.logsigmoid(logits).double().transpose(1, 2)[..., None]
+        gates = F.logsigmoid(gate_logits(x, self.gate)).double().transpose(1, 2)[..., None]
         return zero_masked(gates, x.key_mask).cumsum(2)
 
     def _rows(self, q, k, v, c, real):

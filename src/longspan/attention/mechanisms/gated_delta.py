@@ -30,21 +30,14 @@ class GatedDeltaAttention(DeltaAttention):
 
     traits = gated_traits("Yang et al. 2025, https://arxiv.org/abs/2412.06464")
 
-    def __init__(self, *, heads: int, head_dim: int, width: int, causal: bool = False):
-        """Create the maps to step sizes and decays.
-
-        Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            width: width of the layer's input.
-            causal: whether keys after the query are excluded.
-        """
-        super().__init__(heads=heads, head_dim=head_dim, width=width, causal=causal)
+    def create_gates(self, heads, head_dim, width):
+        """Create the maps to step sizes and decays."""
+        super().create_gates(heads, head_dim, width)
         self.forget = nn.Linear(width, heads, bias=False)
         self.forget_bias, self.log_rate = draw_step_bias(heads), draw_rates(heads, 0.01)
 
-    def gates(self, states, heads):
+    def gates_of(self, states):
         """Return the decays and the step sizes."""
-        forget = per_head(self.forget, states, heads)
+        forget = per_head(self.forget, states, self.heads)
         decay, _ = softplus_decay(forget, self.forget_bias[:, None], self.log_rate)
-        return decay, super().gates(states, heads)[1]
+        return decay, super().gates_of(states)[1]

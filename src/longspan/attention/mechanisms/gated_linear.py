@@ -14,14 +14,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from longspan.attention.base import register
-from longspan.attention.ops.recurrent_base import RecurrentAttention, gated_traits, per_head
+from longspan.attention.ops.recurrent_base import GatedRecurrence, gated_traits, per_head
 from longspan.errors import OptionError
 
 RANK = 16  # numbers of a token from which its gates are computed
 
 
 @register("gated_linear")
-class GatedLinearAttention(RecurrentAttention):
+class GatedLinearAttention(GatedRecurrence):
     """Linear attention whose state forgets channel by channel."""
 
     traits = gated_traits("Yang et al. 2024, https://arxiv.org/abs/2312.06635", scale=True)
@@ -45,15 +45,17 @@ class GatedLinearAttention(RecurrentAttention):
             temperature: divisor of the log decays: larger forgets more slowly.
             causal: whether keys after the query are excluded.
         """
-        super().__init__()
+        super().__init__(heads=heads, head_dim=head_dim, width=width, causal=causal)
         if not temperature > 0:
             raise OptionError(f"gated_linear: option temperature must be > 0, got {temperature}")
-        self.causal, self.width, self.temperature = causal, width, temperature
-        self.built_for = {"heads": heads, "head_dim": head_dim}
+        self.temperature = temperature
+
+    def create_gates(self, heads, head_dim, width):
+        """Create the maps of the gates."""
         self.gate = nn.Sequential(
             nn.Linear(width, RANK, bias=False), nn.Linear(RANK, heads * head_dim)
         )
 
-    def gates(self, states, heads):
+    def gates_of(self, states):
         """Return the decay of each channel."""
-        return F.logsigmoid(per_head(self.gate, states, heads)) / self.temperature, None
+        return F.logsigmoid(per_head(self.gate, states, self.heads)) / self.temperature, None

@@ -30,23 +30,19 @@ class KimiDeltaAttention(DeltaAttention):
     traits = gated_traits("Kimi Team 2025, https://arxiv.org/abs/2510.26692")
     channel_decay = True
 
-    def __init__(self, *, heads: int, head_dim: int, width: int, causal: bool = False):
-        """Create the maps to step sizes and decays.
-
-        Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            width: width of the layer's input.
-            causal: whether keys after the query are excluded.
-        """
-        super().__init__(heads=heads, head_dim=head_dim, width=width, causal=causal)
+    def create_gates(self, heads, head_dim, width):
+        """Create the maps to step sizes and decays."""
+        super().create_gates(heads, head_dim, width)
         inner = heads * head_dim
         self.forget = nn.Sequential(
             nn.Linear(width, head_dim, bias=False), nn.Linear(head_dim, inner, bias=False)
         )
         self.forget_bias, self.log_rate = draw_step_bias(inner), draw_rates(heads, 1)
 
-    def gates(self, states, heads):
+    def gates_of(self, states):
         """Return the decays of the channels, and the step sizes."""
-        forget, bias = per_head(self.forget, states, heads), self.forget_bias.view(heads, -1)
-        return softplus_decay(forget, bias, self.log_rate)[0], super().gates(states, heads)[1]
+        forget, bias = (
+            per_head(self.forget, states, self.heads),
+            self.forget_bias.view(self.heads, -1),
+        )
+        return softplus_decay(forget, bias, self.log_rate)[0], super().gates_of(states)[1]

@@ -35,7 +35,6 @@ from longspan.attention.derivatives import apply_function
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.masking import masked_softmax, zero_masked
 from longspan.attention.ops.feature_map_sums import (
-    CHUNK,
     State,
     causal_mix,
     causal_mix_exponential,
@@ -54,6 +53,7 @@ from longspan.attention.ops.feature_maps import (
 )
 from longspan.attention.ops.feature_pieces import mix
 from longspan.attention.ops.precision import as_operands, at_least_float32, dot_products
+from longspan.attention.ops.recurrence import CHUNK
 from longspan.attention.ops.softmax import pair_mask
 from longspan.errors import OptionError
 

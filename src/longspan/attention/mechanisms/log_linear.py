@@ -25,11 +25,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.ops.gate_input import gate_input, gate_refusals
+from longspan.attention.ops.gate_input import gate_logits, gate_refusals
 from longspan.attention.ops.precision import at_least_float32
+from longspan.attention.ops.recurrence import CHUNK
 from longspan.attention.ops.softmax import pair_mask
 
-CHUNK = 64  # tokens compared directly; a power of two
 LEVELS = 16  # the last is that of all buckets of at least 2^14 tokens
 
 
@@ -116,9 +116,8 @@ class LogLinearAttention(Attention):
 
     def _levels(self, x) -> Tensor:
         """Return lambda (B, H, T, levels)."""
-        states, gates = gate_input(x), self.level_weights
-        logits = F.linear(states, gates.weight.to(states), gates.bias.to(states))
-        return F.softplus(logits).unflatten(2, (-1, LEVELS)).transpose(1, 2)
+        weights = F.softplus(gate_logits(x, self.level_weights))
+        return weights.unflatten(2, (-1, LEVELS)).transpose(1, 2)
 
     def _block(self, q: Tensor, k: Tensor, v: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows within a block, whose length is a power of two, and its sum of k v^T."""

@@ -24,9 +24,9 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.ops.feature_map_sums import CHUNK
 from longspan.attention.ops.open_sizes import fit_block
 from longspan.attention.ops.precision import at_least_float32
+from longspan.attention.ops.recurrence import CHUNK
 from longspan.errors import OptionError
 
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.ops.blocks import pattern_attention
-from longspan.attention.ops.gate_input import gate_input, gate_refusals
+from longspan.attention.ops.gate_input import gate_logits, gate_refusals
 from longspan.attention.ops.gathered_keys import gathered_softmax
 from longspan.attention.ops.open_sizes import count_blocks, resize, split_blocks
 from longspan.attention.ops.precision import at_least_float32, dot_products
@@ -153,9 +153,8 @@ class NativeSparseAttention(Attention):
 
     def _gates(self, x) -> tuple[Tensor, ...]:
         """Return the gates of the three parts, each (B, H, T, 1)."""
-        states, layer = gate_input(x), self.gates
-        gates = F.linear(states, layer.weight.to(states.dtype), layer.bias.to(states.dtype))
-        return gates.sigmoid().unflatten(2, (3, -1, 1)).transpose(1, 3).unbind(2)
+        gates = gate_logits(x, self.gates).sigmoid()
+        return gates.unflatten(2, (3, -1, 1)).transpose(1, 3).unbind(2)
 
     def _visible(self, k, T, key_mask) -> Tensor:
         """Return the compressed blocks that each query attends to, (B or 1, 1, T, N)."""

@@ -44,8 +44,8 @@ class RetentionAttention(RecurrentAttention):
             raise OptionError(f"retention: option decay must be {expected}; got {decay}")
         self.log_decay = tuple(math.log(x) for x in factors)
 
-    def gates(self, states, heads):
+    def gates(self, x):
         """Return the decay of each head."""
-        dtype = torch.promote_types(states.dtype, torch.float32)
-        decay = torch.tensor(self.log_decay, dtype=dtype, device=states.device)
-        return decay[None, :, None, None].expand(-1, -1, states.shape[1], -1), None
+        dtype = torch.promote_types(x.k.dtype, torch.float32)
+        decay = torch.tensor(self.log_decay, dtype=dtype, device=x.k.device)
+        return decay[None, :, None, None].expand(-1, -1, x.k.shape[2], -1), None

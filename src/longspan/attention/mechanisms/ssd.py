@@ -15,7 +15,7 @@ from torch import nn
 
 from longspan.attention.base import register
 from longspan.attention.ops.recurrent_base import (
-    RecurrentAttention,
+    GatedRecurrence,
     draw_rates,
     draw_step_bias,
     gated_traits,
@@ -25,28 +25,18 @@ from longspan.attention.ops.recurrent_base import (
 
 
 @register("ssd")
-class SSDAttention(RecurrentAttention):
+class SSDAttention(GatedRecurrence):
     """Linear attention with a step size per token and head, which writes and forgets."""
 
     traits = gated_traits("Dao and Gu 2024, https://arxiv.org/abs/2405.21060", scale=True)
 
-    def __init__(self, *, heads: int, head_dim: int, width: int, causal: bool = False):
-        """Create the map to step sizes and the rates of decay.
-
-        Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            width: width of the layer's input.
-            causal: whether keys after the query are excluded.
-        """
-        super().__init__()
-        self.causal, self.width = causal, width
-        self.built_for = {"heads": heads, "head_dim": head_dim}
+    def create_gates(self, heads, head_dim, width):
+        """Create the map to step sizes and the rates of decay."""
         self.step_size = nn.Linear(width, heads, bias=False)
         self.step_bias, self.log_rate = draw_step_bias(heads), draw_rates(heads, 1)
 
-    def gates(self, states, heads):
+    def gates_of(self, states):
         """Return -a d and the step size d."""
-        steps = per_head(self.step_size, states, heads)
+        steps = per_head(self.step_size, states, self.heads)
         decay, step = softplus_decay(steps, self.step_bias[:, None], self.log_rate)
         return decay, step[..., 0]

@@ -112,6 +112,18 @@ class _GatherRuns(torch.autograd.Function):
         return apply_function(_GatherRuns, tangent, *ctx.sizes)
 
 
+def gather_runs(x: Tensor, block: int, left: int, right: int) -> Tensor:
+    """Gather a run of positions around each block, (..., T, D) to (..., T / block, span, D).
+
+    Args:
+        x: rows (..., T, D); `block` divides T.
+        block: positions of a block.
+        left: positions of its run before it; zeros beyond the ends.
+        right: positions of its run behind it.
+    """
+    return apply_function(_GatherRuns, x, block, left, right)
+
+
 def _overlap_add(runs: Tensor, block: int) -> Tensor:
     """Add overlapping runs back to their positions: the adjoint of `_GatherRuns`."""
     *lead, count, span, D = runs.shape
@@ -303,7 +315,7 @@ def _gathered_rows(
         real = q.new_ones(B if g > 1 else 1, 1, T, 1, dtype=torch.bool)
     q, k, v, real = (split_residue_classes(x, g, length) for x in (q, k, v, real))
     q = q.unflatten(2, (length // sides[0], sides[0]))
-    k, v, real = (apply_function(_GatherRuns, x, *sides) for x in (k, v, real))
+    k, v, real = (gather_runs(x, *sides) for x in (k, v, real))
     mask = real.mT & masks.near
     if masks.extra is not None:
         allowed = split_residue_classes(masks.extra.expand(-1, -1, T, -1), g, length)
@@ -349,7 +361,7 @@ def _packed_rows(
     q, k, v = (slots.scatter(x) for x in (q, k, v))
     q, k, v, place = (split_residue_classes(x, g, length) for x in (q, k, v, place))
     q, query_place = (x.unflatten(2, (-1, sides[0])) for x in (q, place))
-    k, v, near = (apply_function(_GatherRuns, x, *sides) for x in (k, v, place))
+    k, v, near = (gather_runs(x, *sides) for x in (k, v, place))
     (document, position), (key_document, key_position) = query_place.unbind(-1), near.unbind(-1)
     mask = (document[..., None] == key_document[..., None, :]) & (key_document > 0)[..., None, :]
     mask = mask & pattern(0, 0, position[..., None], key_position[..., None, :])

@@ -9,12 +9,11 @@ of its own, and `merge_parts` combines them.
 import torch
 from torch import Tensor
 
-from longspan.attention.derivatives import apply_function
 from longspan.attention.masking import apply_mask
 from longspan.attention.ops.blocks import (
-    _GatherRuns,
     apply_by_pattern,
     fit_layout,
+    gather_runs,
     pattern_attention,
     run_mask,
 )
@@ -189,7 +188,7 @@ def _window(q, k, v, pattern: Strided, key_mask: Tensor | None) -> Partial:
     _, length, *sides = fit_layout(window.layout, T)
     real = q.new_ones(1, T, dtype=torch.bool) if key_mask is None else key_mask
     q, k, v, real = (split_residue_classes(x, 1, length) for x in (q, k, v, real[:, None, :, None]))
-    k, v, real = (apply_function(_GatherRuns, x, *sides) for x in (k, v, real))
+    k, v, real = (gather_runs(x, *sides) for x in (k, v, real))
     mask = real.mT & run_mask(window, window.layout, sides, q.device)
     rows, log = softmax_part(q.unflatten(2, (length // sides[0], sides[0])), k, v, mask)
     return resize(rows.flatten(2, 3), T), resize(log.flatten(2, 3), T)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from longspan.attention.documents import Documents
 from longspan.attention.ops.open_sizes import fit_block, resize, split_blocks
-from longspan.attention.ops.recurrence import CHUNK
+from longspan.attention.ops.recurrence import CHUNK, chunk_of, scan
 from longspan.attention.ops.recurrence import mix as mix_in_chunks
 
 
@@ -167,9 +167,7 @@ def causal_mix_exponential(
         The mixed values (B, H, T, E), and the state after all keys.
     """
     T, S = eq.shape[-2], ek.shape[-2]
-    chunk = 1
-    while chunk < min(CHUNK, S):
-        chunk *= 2
+    chunk = chunk_of(CHUNK, S)
     eq = _chunked(F.pad(eq, (0, 0, S - T, 0)), chunk)
     ek, v = _chunked(ek, chunk, -torch.inf), _chunked(v, chunk)
     v = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
@@ -180,7 +178,7 @@ def causal_mix_exponential(
     entered = torch.cat([state.level[:, :, None], highest[:, :, :-1]], dim=2)
     last = finite_level(highest)
     summary = (ek - last[..., None, :]).exp().mT @ v
-    states, running = _accumulate(summary, (entered - last).exp()[..., None], state)
+    states, running = scan(summary, (entered - last).exp()[..., None], state.summary)
     carried, before = _relative(eq + entered[..., None, :])
     top = finite_level(torch.maximum(level, before))
     total = (near @ v) * (level - top).exp() + (carried @ states) * (before - top).exp()
@@ -235,22 +233,6 @@ def _empty_state(fk: Tensor, v: Tensor, levels: tuple[int, ...]) -> State:
     return State(summary, v.new_full(levels, -torch.inf))
 
 
-def _accumulate(summary: Tensor, fade: Tensor, state: State) -> tuple[Tensor, Tensor]:
-    """Return the summary of all keys before each chunk (B, H, chunks, M, E+1), and after all.
-
-    Args:
-        summary: summary of each chunk (B, H, chunks, M, E+1), relative to the level at its end.
-        fade: factor from the level before a chunk to the one at its end (B, H, chunks, M or 1, 1).
-        state: state before the first chunk.
-    """
-    states, running = [], state.summary
-    # The gradient of an index into the chunks is as large as all of them; that of `unbind` is not.
-    for chunk_sum, factor in zip(summary.unbind(2), fade.unbind(2), strict=True):
-        states.append(running)
-        running = running * factor + chunk_sum
-    return torch.stack(states, dim=2), running
-
-
 def _chunked(x: Tensor, chunk: int, fill: float = 0.0) -> Tensor:
     """Split (B, H, S, D) into (B, H, chunks, chunk, D), padded at the end."""
     return split_blocks(x, chunk, fill=fill)
@@ -268,7 +250,7 @@ def _weighted(scores, fq, fk, v, c: Tensor, state: State) -> tuple[Tensor, State
     # Level at the start of a chunk: -inf (not 0) before the first key.
     entered = torch.cat([state.level[..., None], highest[..., :-1, -1]], dim=-1)
     summary = (fk * (c - last[..., None]).exp()[..., None]).mT @ v
-    states, running = _accumulate(summary, (entered - last).exp()[..., None, None], state)
+    states, running = scan(summary, (entered - last).exp()[..., None, None], state.summary)
     carried = (entered[..., None] - level).exp()[..., None]
     total = (scores * gain) @ v + (fq @ states) * carried
     return total, State(running, highest[..., -1, -1].clone())

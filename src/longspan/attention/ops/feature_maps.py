@@ -10,7 +10,7 @@ which is at least 1/2. The pairs of x (x) x are folded: their D^2 products occur
 maps are given by their logarithms, since products of small features underflow.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from longspan.attention.ops.precision import at_least_float32
 
 Map = Literal["elu", "relu", "taylor", "hedgehog", "softmax"]
-MAPS = ("elu", "relu", "taylor", "hedgehog", "softmax")
+MAPS = get_args(Map)
 EXPONENTIAL = ("hedgehog", "softmax")
 
 

@@ -1,6 +1,7 @@
 """Input of the gates of a mechanism: that of the layer, or its keys where none is at hand."""
 
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.inputs import Inputs
@@ -9,10 +10,15 @@ from longspan.attention.ops.precision import at_least_float32
 
 def gate_input(x: Inputs) -> Tensor:
     """Return the layer's input (B, S, W), else the concatenated heads of the keys."""
-    source = x.layer_input
-    if source is not None:
-        return at_least_float32(source.states)
-    return at_least_float32(repeat_heads(x.k, x.q.shape[1]).transpose(1, 2).flatten(2))
+    if x.layer_input is not None:
+        return x.layer_input.states
+    return repeat_heads(x.k, x.q.shape[1]).transpose(1, 2).flatten(2)
+
+
+def gate_logits(x: Inputs, layer: nn.Linear) -> Tensor:
+    """Return a linear map of the input of the gates (B, S, N), in at least float32."""
+    states = at_least_float32(gate_input(x))
+    return F.linear(states, layer.weight.to(states.dtype), layer.bias.to(states.dtype))
 
 
 def gate_refusals(x: Inputs, width: int) -> list[str]:

@@ -78,7 +78,7 @@ def mix(
     v = v if step is None else v * step
     if not is_open(T) and T == 1:
         return _single_step(q, k, v, log_decay, step, delta, state)
-    chunk = _chunk_of(chunk, T)
+    chunk = chunk_of(chunk, T)
     q, k, v = (split_blocks(x, chunk) for x in (q, k, v))
     g = None if log_decay is None else split_blocks(log_decay, chunk)
     step = None if step is None else split_blocks(step, chunk)
@@ -93,7 +93,7 @@ def mix(
         products = decays.products[:, :, :, 1]
         v, states, state = _delta_scan(products, v, reads_k, writes, step, fade, state)
     else:
-        states, state = _scan(writes @ v, fade, state)
+        states, state = scan(writes @ v, fade, state)
     out = decays.products[:, :, :, 0] @ v + reads @ states
     return resize(out.flatten(2, 3), T), state
 
@@ -132,7 +132,7 @@ def mix_both_ways(
     return out - (weight if beta is None else weight * beta[..., None]) * v
 
 
-def _chunk_of(chunk: int, length: int) -> int:
+def chunk_of(chunk: int, length: int) -> int:
     """Return the smallest power of two that holds the tokens, or the chunk if it is smaller."""
     size = 1
     while size < fit_block(chunk, length):
@@ -203,8 +203,14 @@ def _products(q: Tensor, k: Tensor) -> Tensor:
     return (q.unsqueeze(-2) * k.unsqueeze(-3)).sum(-1)
 
 
-def _scan(sums: Tensor, fade: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the state before each chunk (B, H, chunks, D, E), and after the last one."""
+def scan(sums: Tensor, fade: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the state before each chunk (B, H, chunks, D, E), and after the last one.
+
+    Args:
+        sums: what each chunk adds (B, H, chunks, D, E).
+        fade: factor of the state over each chunk (B, H, chunks, D or 1, 1); None: one.
+        state: state before the first chunk (B, H, D, E).
+    """
     if fade is None:
         after = sums.cumsum(2) + state[:, :, None]
         before = resize(torch.cat([state[:, :, None], after], 2), after.shape[2])

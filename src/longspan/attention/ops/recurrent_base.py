@@ -48,22 +48,16 @@ class RecurrentAttention(Attention):
     Attributes:
         delta: whether a key first removes what the state holds for it.
         channel_decay: whether each channel of the keys has a decay.
-        width: width of the layer's input; None: the mechanism reads none.
     """
 
     delta: ClassVar[bool] = False
     channel_decay: ClassVar[bool] = False
     loops_over_length = True
-    width: int | None = None
 
-    def gates(self, states: Tensor, heads: int) -> tuple[Tensor | None, Tensor | None]:
+    def gates(self, x: Inputs) -> tuple[Tensor | None, Tensor | None]:
         """Return log decays (B or 1, H, T, 1 or D), at most 0, and step sizes (B, H, T).
 
         Either may be None, for no decay and for ones.
-
-        Args:
-            states: layer's input (B, T, W).
-            heads: number of heads.
         """
         raise TypeError(f"{type(self).__name__} does not define gates")
 
@@ -73,7 +67,7 @@ class RecurrentAttention(Attention):
 
     def attend(self, x):
         """Run the recurrence in chunks."""
-        arguments = self._arguments(x)
+        arguments = self.arguments(x)
         if self.causal:
             return mix(*arguments, delta=self.delta)[0].to(x.v.dtype)
         return mix_both_ways(*arguments, delta=self.delta).to(x.v.dtype)
@@ -81,12 +75,12 @@ class RecurrentAttention(Attention):
     def advance(self, x):
         """Continue the state, whose size is constant."""
         state = None if x.cache is None else x.cache.state["state"]
-        out, state = mix(*self._arguments(x), delta=self.delta, state=state)
+        out, state = mix(*self.arguments(x), delta=self.delta, state=state)
         return out.to(x.v.dtype), {"state": state}
 
     def reference(self, x):
         """Apply the formula to one token after another, in one direction or in both."""
-        arguments = self._arguments(x)
+        arguments = self.arguments(x)
         out = self._recurrence(*arguments)
         if self.causal:
             return out
@@ -108,18 +102,13 @@ class RecurrentAttention(Attention):
             rows.append(torch.einsum("bhde,bhd->bhe", state, q[:, :, t]))
         return torch.stack(rows, 2)
 
-    def _arguments(self, x: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    def arguments(self, x: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
         """Return q, k, v, log decays and step sizes, at least float32; padding decays nothing."""
         q, k = self.features(at_least_float32(x.q), at_least_float32(x.k))
-        log_decay, beta = self.gates(gate_input(x), x.q.shape[1])
+        log_decay, beta = self.gates(x)
         if log_decay is not None and x.key_mask is not None:
             log_decay = log_decay.masked_fill(~x.key_mask[:, None, :, None], 0)
         return q, k, at_least_float32(x.v), log_decay, beta
-
-    def refusals(self, x):
-        """Add the reason that the gates were built for another width."""
-        reasons = super().refusals(x)
-        return reasons if reasons or self.width is None else gate_refusals(x, self.width)
 
     def flops(self, T, head_dim):
         """Count reads and writes of the state, the products within chunks, and the gates' maps."""
@@ -132,6 +121,40 @@ class RecurrentAttention(Attention):
         maps = sum(p.numel() for p in self.parameters() if p.dim() == 2)
         heads = self.built_for.get("heads", 1)
         return once * (1 if self.causal else 2) + 2 * T * maps // heads
+
+
+class GatedRecurrence(RecurrentAttention):
+    """Recurrence whose gates are computed from the layer's input."""
+
+    def __init__(self, *, heads: int, head_dim: int, width: int, causal: bool = False):
+        """Create the maps to the gates.
+
+        Args:
+            heads: number of heads.
+            head_dim: head dimension.
+            width: width of the layer's input.
+            causal: whether keys after the query are excluded.
+        """
+        super().__init__()
+        self.causal, self.heads, self.width = causal, heads, width
+        self.built_for = {"heads": heads, "head_dim": head_dim}
+        self.create_gates(heads, head_dim, width)
+
+    def create_gates(self, heads: int, head_dim: int, width: int) -> None:
+        """Create the parameters that `gates_of` reads."""
+        raise TypeError(f"{type(self).__name__} does not define create_gates")
+
+    def gates_of(self, states: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Return the gates, as `gates`, of the layer's input (B, T, W)."""
+        raise TypeError(f"{type(self).__name__} does not define gates_of")
+
+    def gates(self, x):
+        """Return the gates of the layer's input, or of the keys."""
+        return self.gates_of(gate_input(x))
+
+    def refusals(self, x):
+        """Add the reason that the gates were built for another width."""
+        return super().refusals(x) or gate_refusals(x, self.width)
 
 
 def normalized(x: Tensor) -> Tensor:
