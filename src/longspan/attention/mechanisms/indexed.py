@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.masking import both_masks, zero_masked
-from longspan.attention.ops.gate_input import gate_refusals
+from longspan.attention.ops.gate_input import gate_input, gate_refusals
 from longspan.attention.ops.gathered_keys import gathered_softmax
 from longspan.attention.ops.open_sizes import is_open
 from longspan.attention.ops.precision import at_least_float32, dot_products
@@ -97,11 +97,9 @@ class IndexedAttention(Attention):
 
     def _read(self, x) -> tuple[Tensor, Tensor, Tensor]:
         """Return the a, w and b of the new tokens."""
+        queries = keys = gate_input(x)
         if x.layer_input is None:
-            heads = x.q, repeat_heads(x.k, x.q.shape[1])
-            queries, keys = (y.transpose(1, 2).flatten(2) for y in heads)
-        else:
-            queries = keys = x.layer_input.states
+            queries = x.q.transpose(1, 2).flatten(2)
         return self.indexer(*(at_least_float32(y.detach()) for y in (queries, keys)), x.before)
 
     def _select(self, a, w, b, key_mask) -> Selected:
