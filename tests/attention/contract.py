@@ -107,7 +107,7 @@ def run_or_skip(attention: Attention | Callable, *inputs, **masks) -> Tensor:
 def run_in_new_process(code, *arguments, seed="7"):
     """Run `code` in a new process, without the runtime type checks of the tests."""
     others = filter(None, [os.environ.get("PYTHONPATH")])
-    paths = os.pathsep.join([str(SOURCE), str(HERE), *others])
+    paths = os.pathsep.join([str(SOURCE), str(HERE), str(HERE.parent), *others])
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": seed},
