@@ -3,8 +3,8 @@
 `training.stop_at` ends a run at such an evaluation, so accuracy says whether a run solves its task,
 and the step how fast. Runs without one are censored at their last step. Medians are those of Kaplan
 and Meier 1958, their intervals those of Brookmeyer and Crowley 1982. Rows are compared by the
-log-rank test. With few seeds its normal approximation rejects too often (p 0.025 for three against
-three, of which the most extreme split has probability 0.1), so p is that of all splits of the seeds.
+log-rank test. With few seeds its normal approximation rejects too often: p is 0.025 for three
+against three, of which the most extreme splits have probability 0.1. So all splits are counted.
 """
 
 import itertools
@@ -17,7 +17,7 @@ import numpy as np
 
 from longspan.metrics import Metric, get_metric
 from longspan.report.statistics.contrasts import LEVEL, Contrasts
-from longspan.report.statistics.intervals import Interval, wilson
+from longspan.report.statistics.intervals import Interval
 from longspan.results import Result
 
 STEPS = Metric(
@@ -92,12 +92,6 @@ class Survival:
     def share(self) -> float:
         """Share of the seeds that solve the task."""
         return self.solved / len(self.times)
-
-    @property
-    def share_interval(self) -> Interval:
-        """95 % interval of the share (Wilson)."""
-        low, high = wilson(self.share, len(self.times))
-        return Interval(low=low, high=high, over="seeds")
 
     @property
     def median(self) -> int | None:
@@ -194,9 +188,7 @@ def _sums_of_splits(scores: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarr
     return sums, ways
 
 
-def compare_times(
-    rows: Sequence[Survival | None], tables: Iterable[Sequence[int]]
-) -> Contrasts:
+def compare_times(rows: Sequence[Survival | None], tables: Iterable[Sequence[int]]) -> Contrasts:
     """Compare the pairs of rows within each table; `difference` is that of the mean steps.
 
     Pairs have no p where even the most extreme split of their seeds is not significant after
