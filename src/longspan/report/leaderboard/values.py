@@ -93,11 +93,12 @@ class Scored:
     majority: Number | None  # majority baseline of the test split
     rule: Floor | None  # best rule on the test split; None: no rule, or not scored
     floor: Floor | None  # the better one of the two; None: there is none, or rules were not scored
+    target: float | None = None  # validation score of a task that ends runs
 
     @property
     def ranked_by(self) -> Metric:
-        """Metric that rows are ranked by."""
-        return self.metric
+        """Metric that rows are ranked by: steps to the target where there is one."""
+        return self.metric if self.target is None else STEPS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,12 +112,6 @@ class TaskColumn(Scored):
     has_rules: bool  # whether its rules were scored, if it has any
     num_scored: int | None  # fewest test examples that a run was scored on
     num_examples: int | None  # most test examples that a run was scored on
-    target: float | None  # validation score that ends runs; their steps to it then rank the rows
-
-    @property
-    def ranked_by(self) -> Metric:
-        """Steps to solve the task where it has a target, else its metric."""
-        return self.metric if self.target is None else STEPS
 
 
 @dataclass(frozen=True, kw_only=True)

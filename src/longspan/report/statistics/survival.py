@@ -109,9 +109,8 @@ class Survival:
         """95 % interval of the median: exact, as runs are censored at the last step alone.
 
         The number of seeds that solve before the median is binomial, so the ends are order
-        statistics. The high one is infinite where too few seeds solve. None for fewer than six
-        seeds, with which not even the whole range covers the median in 95 %, or where nearly none
-        solves.
+        statistics; the high one is infinite where too few solve. None where nearly none solves,
+        and for fewer than six seeds, of which not even the whole range covers the median in 95 %.
         """
         number = len(self.times)
         tails = itertools.accumulate(math.comb(number, i) / 2**number for i in range(number))
@@ -205,12 +204,11 @@ def compare_times(rows: Sequence[Survival | None], tables: Iterable[Sequence[int
     for table in tables:
         pairs = list(itertools.combinations([at for at in table if at in timed], 2))
         least = [_least_p(*(len(timed[at].times) for at in pair)) for pair in pairs]
-        ordered = sorted(least)
-        testable = [x for i, x in enumerate(ordered, 1) if x * i < LEVEL]
+        testable = [x for x in {*least} if x * sum(y <= x for y in least) < LEVEL]
         for (i, j), smallest in zip(pairs, least, strict=True):
             difference[i, j], pair_p = _compare_pair(timed[i], timed[j])
             difference[j, i] = -difference[i, j]
-            if testable and smallest <= testable[-1]:
+            if smallest <= max(testable, default=0.0):
                 p[i, j] = p[j, i] = pair_p
     unused = np.full_like(p, np.nan)
     return Contrasts(difference, unused, unused, unused, p)

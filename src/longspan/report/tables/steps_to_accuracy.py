@@ -30,7 +30,7 @@ def steps_to_accuracy(board: Leaderboard) -> list[Table]:
 
 def _tables(board: Leaderboard, i: int) -> list[Table]:
     task = board.columns[i]
-    rows = [row for row in board.rows if any(_main_evaluations(run) for run in row.runs(i))]
+    rows = [row for row in board.rows if any(evaluations(run, run.metric) for run in row.runs(i))]
     runs = [run for row in rows for run in row.runs(i)]
     targets = goals(task.task, runs)
     if not targets:
@@ -86,7 +86,7 @@ def goals(task: str, runs: Sequence[Result]) -> list[float]:
 
     All of them are better than the baseline and reached by at least one run.
     """
-    curves = [curve for run in runs if (curve := _main_evaluations(run))]
+    curves = [curve for run in runs if (curve := evaluations(run, run.metric))]
     if not curves:
         return []
     metric = runs[0].main
@@ -106,7 +106,3 @@ def _baseline(runs: Sequence[Result], curves: Sequence[list[Evaluation]], metric
     if majorities:
         return max(majorities, key=metric.signed)
     return min((curve[0][2] for curve in curves), key=metric.signed)
-
-
-def _main_evaluations(run: Result) -> list[Evaluation]:
-    return evaluations(run, run.metric)
