@@ -46,7 +46,7 @@ from longspan.report.leaderboard.values import (
 from longspan.report.mechanisms import family_of
 from longspan.report.statistics.intervals import interval
 from longspan.report.statistics.noise import SeedVariance, measure_noise, pool_seeds, read_sample
-from longspan.report.statistics.survival import read_survival, shared_target
+from longspan.report.statistics.survival import read_survival, shared_goal
 from longspan.results import Failure, Result
 
 
@@ -157,7 +157,7 @@ def _column(key: Data, runs: list[Result], keys: list[Data]) -> TaskColumn:
         floor=best_floor(runs, "test"),
         num_scored=min((test.num_examples for test in tests), default=None),
         num_examples=max((test.num_examples for test in tests), default=None),
-        target=shared_target(runs),
+        goal=shared_goal(runs),
     )
 
 
@@ -255,7 +255,7 @@ def _cell(
         interval=interval(noise, *about),
         noise=noise,
         margin=None if column.floor is None else score - column.floor.value,
-        survival=read_survival(runs, column.target),
+        survival=read_survival(runs, column.goal),
     )
     return replace(scored, is_at_chance=is_at_chance(scored, column))
 

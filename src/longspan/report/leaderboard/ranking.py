@@ -66,8 +66,8 @@ def rank_rows(
 def _compare(
     cells: Sequence[Cell | None], column: TaskColumn, tables: Sequence[Sequence[int]]
 ) -> Contrasts:
-    """Compare the rows on a task: their times to solve it where it has a target, else scores."""
-    if column.target is None:
+    """Compare the rows on a task: their times to solve it where it has a goal, else scores."""
+    if column.goal is None:
         return compare_rows([cell.noise if cell else None for cell in cells])
     return compare_times([cell.survival if cell else None for cell in cells], tables)
 
@@ -150,7 +150,7 @@ def row_order(
 ) -> tuple[bool, float, float, float, str]:
     """Return the sorting key of a row: the best score first, rows without a score last by name.
 
-    Where every task has a target, the row of which most seeds solve the tasks is first, then that
+    Where every task has a goal, the row of which most seeds solve the tasks is first, then that
     with the lowest median steps, over all tasks.
     """
     score = row.overall.score
@@ -158,7 +158,7 @@ def row_order(
         return score is None, 0.0, 0.0, 0.0, row.label
     times = [cell.survival for cell in row.cells if cell and cell.survival]
     share = steps = 0.0
-    if all(column.target is not None for column in columns):
+    if all(column.goal is not None for column in columns):
         share = sum(one.share for one in times)
         medians = [one.median for one in times]
         steps = sum(math.inf if median is None else median for median in medians)

@@ -66,7 +66,7 @@ class Cell:
     noise: Noise | None = None  # of the score; None without one
     is_at_chance: bool = False  # not better than the majority class
     failures: tuple[Failure, ...] = ()
-    survival: Survival | None = None  # None unless the task has a target
+    survival: Survival | None = None  # None unless the task has a goal
     placement: Placement | None = None
 
     @property
@@ -93,12 +93,12 @@ class Scored:
     majority: Number | None  # majority baseline of the test split
     rule: Floor | None  # best rule on the test split; None: no rule, or not scored
     floor: Floor | None  # the better one of the two; None: there is none, or rules were not scored
-    target: float | None = None  # validation score of a task that ends runs
+    goal: float | None = None  # validation score of a task that ends runs
 
     @property
     def ranked_by(self) -> Metric:
-        """Metric that rows are ranked by: steps to the target where there is one."""
-        return self.metric if self.target is None else STEPS
+        """Metric that rows are ranked by: steps to the goal where there is one."""
+        return self.metric if self.goal is None else STEPS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,24 +22,24 @@ class _Task(NamedTuple):
     cells: dict[str, Cell]
 
     @property
-    def has_target(self) -> bool:
+    def has_goal(self) -> bool:
         """True if runs of the task end at a score."""
-        return self.column.target is not None
+        return self.column.goal is not None
 
     @property
     def can_be_solved(self) -> bool:
-        """True if the task has a target, or its metric a best value and a known floor."""
-        return self.has_target or (has_solved_level(self.column) and self.column.has_rules)
+        """True if the task has a goal, or its metric a best value and a known floor."""
+        return self.has_goal or (has_solved_level(self.column) and self.column.has_rules)
 
     @property
     def times(self) -> dict[str, Survival]:
-        """Times to the target, by row."""
+        """Times to the goal, by row."""
         return {label: x for label, cell in self.cells.items() if (x := cell.survival)}
 
     @property
     def solved(self) -> list[str]:
-        """Rows whose seeds all reach the target, else whose 95 % interval is at least `SOLVED`."""
-        if self.has_target:
+        """Rows whose seeds all reach the goal, else whose 95 % interval is at least `SOLVED`."""
+        if self.has_goal:
             return [label for label, one in self.times.items() if one.share == 1]
         solved = [x for x, cell in self.cells.items() if is_solved(cell, self.column)]
         return solved if self.can_be_solved else []
@@ -47,7 +47,7 @@ class _Task(NamedTuple):
     @property
     def single(self) -> set[str]:
         """Rows with one seed and no seed variance to borrow, which times never have."""
-        if self.has_target:
+        if self.has_goal:
             return {label for label, cell in self.cells.items() if len(cell.runs) == 1}
         noises = ((label, cell.noise) for label, cell in self.cells.items())
         return {label for label, noise in noises if noise and noise.seed_error is None}
@@ -120,10 +120,10 @@ def _overall(rows: Sequence[Row], tasks: Sequence[_Task], solvers: Sequence[Row]
 def _solving_rule(tasks: Sequence[_Task]) -> str:
     """Return what it takes to solve the tasks, as a condition."""
     rule = f"95 % interval at {100 * SOLVED:.0f} % or more"
-    if not any(task.has_target for task in tasks):
+    if not any(task.has_goal for task in tasks):
         return rule
     reached = "every seed reaches the score that ends training"
-    return reached if all(task.has_target for task in tasks) else f"{reached}, or {rule}"
+    return reached if all(task.has_goal for task in tasks) else f"{reached}, or {rule}"
 
 
 def _costs(solvers: Sequence[Row]) -> Iterator[str]:
@@ -153,7 +153,7 @@ def _sentences(task: _Task, rows: Sequence[Row], tasks: Sequence[_Task]) -> Iter
     if not number:
         yield f"{label}: no score."
         return
-    if task.has_target:
+    if task.has_goal:
         yield from _times(task, rows)
         return
     if not task.column.has_rules:
@@ -179,7 +179,7 @@ def _sentences(task: _Task, rows: Sequence[Row], tasks: Sequence[_Task]) -> Iter
 
 
 def _times(task: _Task, rows: Sequence[Row]) -> Iterator[str]:
-    """Say of a task with a target which rows solve it, and who is faster where seeds allow it."""
+    """Say of a task with a goal which rows solve it, and who is faster where seeds allow it."""
     label, times = task.column.label, task.times
     none = [x for x, one in times.items() if one.share == 0]
     some = [
@@ -195,8 +195,8 @@ def _times(task: _Task, rows: Sequence[Row]) -> Iterator[str]:
         parts.append(_describe_floor(task, at_floor))
     if number := len(rows) - len(times):
         parts.append(f"{number} {_have(number)} no time")
-    target = task.column.metric.format(task.column.target or 0.0)
-    yield f"{label} ({target} on validation): {'; '.join(parts)}."
+    goal = task.column.metric.format(task.column.goal or 0.0)
+    yield f"{label} ({goal} on validation): {'; '.join(parts)}."
     if len(times) > 1:
         yield f"Steps to solve {label}: {_describe_steps(task)}."
 
@@ -237,7 +237,7 @@ def _describe_best(task: _Task) -> str:
 
 def _single_seeds(rows: Sequence[Row], tasks: Sequence[_Task]) -> Iterator[str]:
     """Say how many rows have a single seed that says nothing about others, and on which tasks."""
-    tasks = [task for task in tasks if task.single and not task.has_target]
+    tasks = [task for task in tasks if task.single and not task.has_goal]
     if number := len({label for task in tasks for label in task.single}):
         where = ", ".join(task.column.label for task in tasks)
         yield (

@@ -55,20 +55,17 @@ def first_reaching(run: Result, metric: str, goal: float) -> Evaluation | None:
     return next((x for x in evaluations(run, metric) if signed(x[2]) >= signed(goal)), None)
 
 
-def time_to_solve(run: Result, target: float) -> Time:
-    """Return the step of the first evaluation that reaches a target; else the last, censored."""
-    first = first_reaching(run, run.selection_metric, target)
+def time_to_solve(run: Result, goal: float) -> Time:
+    """Return the step of the first evaluation that reaches a goal; else the last, censored."""
+    first = first_reaching(run, run.selection_metric, goal)
     return Time(run.steps, False) if first is None else Time(first[0], True)
 
 
-def shared_target(runs: Iterable[Result]) -> float | None:
-    """Return the `training.stop_at` of all runs of a task that have one and do not override it.
-
-    None where there is none, or where they differ.
-    """
+def shared_goal(runs: Iterable[Result]) -> float | None:
+    """Return the `training.stop_at` of the recipe of runs; None without one, or of several."""
     recipes = (run for run in runs if "training.stop_at" not in run.overrides)
-    targets = {run.config.training.stop_at for run in recipes} - {None}
-    return targets.pop() if len(targets) == 1 else None
+    goals = {run.config.training.stop_at for run in recipes} - {None}
+    return goals.pop() if len(goals) == 1 else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,16 +129,16 @@ class Survival:
         return Survival(times=tuple(times), horizon=horizon)
 
 
-def read_survival(runs: Sequence[Result], target: float | None) -> Survival | None:
-    """Return the times to a target; None without one, or where a run stops at a lower score."""
-    if target is None or not runs:
+def read_survival(runs: Sequence[Result], goal: float | None) -> Survival | None:
+    """Return the times to a goal; None without one, or where a run stops at a lower score."""
+    if goal is None or not runs:
         return None
     signed = get_metric(runs[0].selection_metric).signed
     stops = (run.config.training.stop_at for run in runs)
-    if any(stop is not None and signed(stop) < signed(target) for stop in stops):
+    if any(stop is not None and signed(stop) < signed(goal) for stop in stops):
         return None
     return Survival(
-        times=tuple(time_to_solve(run, target) for run in runs),
+        times=tuple(time_to_solve(run, goal) for run in runs),
         horizon=min(run.effective_config.training.steps for run in runs),
     )
 
@@ -252,8 +249,8 @@ def verdicts_by_seed(results: Iterable[Result]) -> list[SeedVerdicts]:
     """Return the verdicts of the single seeds of each row on each task with `training.stop_at`."""
     verdicts: dict[tuple[str, ...], SeedVerdicts] = {}
     for run in sorted(results, key=lambda run: (run.date, run.seed)):
-        if (target := run.config.training.stop_at) is not None:
+        if (goal := run.config.training.stop_at) is not None:
             name = (run.protocol, run.row_name, run.task)
             line = verdicts.setdefault((*name, run.config_hash), SeedVerdicts(*name, {}))
-            line.solved[run.seed] = time_to_solve(run, target).is_solved
+            line.solved[run.seed] = time_to_solve(run, goal).is_solved
     return list(verdicts.values())

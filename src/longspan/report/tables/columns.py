@@ -87,7 +87,7 @@ class TaskRow:
 
     @property
     def survival(self) -> Survival | None:
-        """Times to solve the task, where it has a target."""
+        """Times to solve the task, where it has a goal."""
         return self.cell.survival if self.cell else None
 
     @property
@@ -276,10 +276,10 @@ SCORES = (
     ),
     Column("Seeds", "higher", value=lambda x: x.cell and len(x.cell.runs)),
     Column(
-        name="Target",
+        name="Goal",
         kind="text",
         about="Validation score that ends training.",
-        value=lambda x: score_entry(x.task.target, x.metric),
+        value=lambda x: score_entry(x.task.goal, x.metric),
     ),
     Column("Solved", "higher", "Seeds.", lambda x: x.survival and x.survival.solved),
     Column("Median steps", "lower", value=lambda x: x.survival and x.survival.median),
@@ -291,7 +291,7 @@ SCORES = (
     Column(
         name="Difference",
         kind="score",
-        about=f"Score less that of {BASELINE}; mean steps where the task has a target.",
+        about=f"Score less that of {BASELINE}; mean steps where the task has a goal.",
         value=lambda x: difference_entry(x.placement and x.placement.difference, x.task.ranked_by),
     ),
     Column("P", "lower", value=lambda x: x.placement and x.placement.p, show=p_value),

@@ -199,21 +199,21 @@ def _name(row: Row) -> Entry:
 
 
 def time_notes(board: Leaderboard) -> list[str]:
-    """Return how to read the outcomes of tasks with a target, if there are any."""
-    return [TIME_RULE] * any(column.target is not None for column in board.columns)
+    """Return how to read the outcomes of tasks with a goal, if there are any."""
+    return [TIME_RULE] * any(column.goal is not None for column in board.columns)
 
 
 def count_times(columns: Sequence[Column]) -> int:
-    """Return the number of columns with outcomes of tasks with a target, which precede scores."""
+    """Return the number of columns with outcomes of tasks with a goal, which precede scores."""
     return sum(column.role == "time" for column in columns)
 
 
 def _time_columns(board: Leaderboard, i: int) -> list[Column]:
-    """Return whether and when a task is solved, if it has a target."""
+    """Return whether and when a task is solved, if it has a goal."""
     task = board.columns[i]
-    if task.target is None:
+    if task.goal is None:
         return []
-    solved = f"{task.label} solved ({task.metric.format(task.target)})"
+    solved = f"{task.label} solved ({task.metric.format(task.goal)})"
     columns = [
         Column(solved, "higher", "Share of seeds.", lambda row: _solved(row.cells[i])),
         Column(f"{task.label} steps", "lower", "Median.", lambda row: _steps(row.cells[i])),
@@ -283,7 +283,7 @@ def _score(cell: Cell | None, column: TaskColumn) -> Entry:
     details.append(count(len(cell.runs), "seed"))
     if cell.is_at_chance:
         details.append(AT_CHANCE)
-    ranked = replace(cell, placement=None) if column.target is not None else cell
+    ranked = replace(cell, placement=None) if column.goal is not None else cell
     return _placed(ranked, score(cell.score, metric), SEPARATOR.join(details))
 
 

@@ -65,5 +65,5 @@ def _matrix(board: Leaderboard, group: RowGroup, i: int, ranked: Sequence[int]) 
         ],
         rows,
         metric=task.ranked_by,
-        about=ABOUT if task.target is None else TIMES_ABOUT,
+        about=ABOUT if task.goal is None else TIMES_ABOUT,
     )

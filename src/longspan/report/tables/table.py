@@ -63,7 +63,7 @@ class Column:
         wraps: pages may break its text into lines.
         is_minor: a narrow terminal leaves the column out, and names it.
         role: part in a mean that pages compute for chosen tasks, or outcome of a task with a
-            target (time); None for none.
+            goal (time); None for none.
         metric: metric of a column of scores.
     """
 
