@@ -240,7 +240,7 @@ def _steps(cell: Cell | None) -> Entry:
     text = f"> {times.horizon:,}" if median is None else f"{median:,}"
     detail = ""
     if ends is not None:
-        detail = f"≥ {ends.low:,}" if math.isinf(ends.high) else f"{ends.low:,}–{ends.high:,}"
+        detail = f"{ends.low:,}–{'∞' if math.isinf(ends.high) else f'{ends.high:,}'}"
     return replace(_placed(cell, text, detail), value=median)
 
 
