@@ -36,7 +36,7 @@ from longspan.tasks import SPLITS, build
 from longspan.tasks.rules import most_frequent_labels
 
 LENGTHS, NGRAMS = (512, 1_000, 4_000), range(1, 8)
-STRENGTHS = [4.0**power for power in range(-1, 8)]  # of the losses against the penalty on weights
+STRENGTHS = [4.0**power for power in range(-3, 8)]  # of the losses against the penalty on weights
 PATIENCE = 2  # strengths without a better validation score that end the search
 PENALTIES = (10.0, 100.0, 1_000.0, 10_000.0, 100_000.0)  # of ridge regression
 LEVELS = range(10)
