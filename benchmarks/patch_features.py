@@ -2,15 +2,15 @@
 
 Coates, Lee and Ng, "An analysis of single-layer networks in unsupervised feature learning", 2011:
 patches are normalized and whitened, compared with a dictionary of random patches or of k-means
-centers ("triangle" activation), and summed over the four quadrants of the image.
+centers ("triangle" activation), and averaged over the four quadrants of the image.
 """
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-PATCH, QUADRANTS = 6, 2
-_SAMPLE, _ITERATIONS, _IMAGES = 200_000, 10, 500
+PATCH, STRIDE, QUADRANTS = 6, 2, 2
+_SAMPLE, _ITERATIONS, _COMPARED = 200_000, 10, 1 << 26  # patches and centers at a time
 _CONTRAST, _WHITENING = 10.0, 0.1  # of gray levels 0 to 255, as in the paper
 
 
@@ -35,15 +35,21 @@ class PatchFeatures:
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return the features (N, 4 * size) of images (N, S, S)."""
-        return torch.cat([self._encode(part.float()) for part in images.split(_IMAGES)])
+        batch = max(1, _COMPARED // (_steps(images) ** 2 * len(self._centers)))
+        return torch.cat([self._encode(part.float()) for part in images.split(batch)])
 
     def _encode(self, images: Tensor) -> Tensor:
-        patches = _normalize(F.unfold(images[:, None], PATCH).mT)
+        patches = _normalize(F.unfold(images[:, None], PATCH, stride=STRIDE).mT)
         patches = (patches - self._mean) @ self._whitening
         distances = _distances(patches, self._centers).sqrt_()
         active = (distances.mean(-1, keepdim=True) - distances).clamp_(min=0).mT
-        side = images.shape[1] - PATCH + 1
+        side = _steps(images)
         return F.adaptive_avg_pool2d(active.unflatten(2, (side, side)), QUADRANTS).flatten(1)
+
+
+def _steps(images: Tensor) -> int:
+    """Return the number of patches in a row of an image."""
+    return (images.shape[-1] - PATCH) // STRIDE + 1
 
 
 def _normalize(patches: Tensor) -> Tensor:

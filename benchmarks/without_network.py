@@ -9,8 +9,10 @@ once. Nothing is drawn but the patches. The same command resumes from the rows i
 """
 
 import argparse
+import datetime
 import json
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +39,13 @@ from longspan.tasks.rules import most_frequent_labels
 
 LENGTHS, NGRAMS = (512, 1_000, 4_000), range(1, 8)
 STRENGTHS = [4.0**power for power in range(-3, 8)]  # of the losses against the penalty on weights
-PATIENCE = 2  # strengths without a better validation score that end the search
+SURE = 4.0  # strengths up to here are always tried, more while validation improves
 PENALTIES = (10.0, 100.0, 1_000.0, 10_000.0, 100_000.0)  # of ridge regression
 LEVELS = range(10)
-DICTIONARIES = {"image": (100, 400, 1_600), "pathfinder": (100,)}
+DICTIONARIES = {
+    "image": {"k-means patches": (100, 400, 1_600), "random patches": (1_600,)},
+    "pathfinder": {"k-means patches": (100,)},
+}
 OPTIONS: dict[str, dict[str, int]] = {
     "text": {"length": max(LENGTHS)},
     "retrieval": {"length": max(LENGTHS)},
@@ -80,8 +85,9 @@ class Ladder:
         row["examples"] = {split: len(self.splits[split]) for split in SPLITS}
         row["cpu_seconds"] = round(time.process_time() - self._start, 1)
         self.rows.append(row)
-        record = {"environment": environment(torch.device("cpu")), "rows": self.rows}
-        write_record(record, self._path)
+        today = datetime.date.today().isoformat()
+        place = environment(torch.device("cpu"))
+        write_record({"date": today, "environment": place, "rows": self.rows}, self._path)
 
     def compare(self, predictions: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return which predictions of each split are correct."""
@@ -108,15 +114,14 @@ class Ladder:
         for strength in STRENGTHS:
             correct = model.fit(strength).correct(*held_out)
             trials.append((float(correct.mean()), strength, correct, model.weights.copy()))
-            shares = [trial[0] for trial in trials]
-            if len(shares) - 1 - int(np.argmax(shares)) == PATIENCE:
+            if strength > SURE and trials[-1][0] < trials[-2][0]:
                 break
-        _, best, correct, model.weights = trials[int(np.argmax(shares))]
+        _, best, correct, model.weights = max(trials, key=lambda trial: trial[0])
         if refit:
             both = stack([features["train"], features["validation"]])
             targets = np.concatenate([labels["train"], labels["validation"]])
             model = LogisticRegression(both, targets)
-            for _, strength, *_ in trials[: int(np.argmax(shares)) + 1]:
+            for strength in STRENGTHS[: STRENGTHS.index(best) + 1]:
                 model.fit(strength)
         test = model.correct(features["test"], labels["test"])
         details = {"strength": best, "columns": features["train"].shape[1], "refit": refit}
@@ -136,8 +141,8 @@ class Ladder:
         return self.compare(predictions), details
 
 
-def measure_text(ladder: Ladder) -> None:
-    """Climb from single bytes to n-grams of seven bytes, at three lengths."""
+def measure_text(ladder: Ladder, lengths: Sequence[int]) -> None:
+    """Climb from single bytes to n-grams of seven bytes."""
     ladder.add_rules()
     texts = Ragged.pack([x for split in SPLITS for x in ladder.splits[split].tokens], np.uint16)
     ends = np.cumsum([len(ladder.splits[split]) for split in SPLITS])
@@ -148,7 +153,7 @@ def measure_text(ladder: Ladder) -> None:
             parts = {split: matrix[part] for split, part in rows.items()}
             ladder.add(ladder.classify(parts, refit=True), name, **setting)
 
-    for length in LENGTHS:
+    for length in lengths:
         frequencies = byte_frequencies(texts, length, rows["train"])
         measure(frequencies, "frequency", bytes=length, ngram=1)
         blocks: list[csr_matrix] = []
@@ -157,7 +162,7 @@ def measure_text(ladder: Ladder) -> None:
             measure(unit_rows(join(blocks)), "presence", bytes=length, ngram=n)
 
 
-def measure_retrieval(ladder: Ladder) -> None:
+def measure_retrieval(ladder: Ladder, lengths: Sequence[int]) -> None:
     """Climb as on Text, with the n-grams of the second paper, of both, and those they share."""
     ladder.add_rules()
     papers: dict[bytes, int] = {}
@@ -172,7 +177,7 @@ def measure_retrieval(ladder: Ladder) -> None:
     }
     texts = Ragged.pack([np.frombuffer(text, np.uint8) for text in papers], np.uint16)
     train = np.unique(pairs["train"])
-    for length in LENGTHS:
+    for length in lengths:
         blocks: list[csr_matrix] = []
         for n in NGRAMS:
             blocks.append(ngram_presence(texts, length, n, train))
@@ -214,10 +219,10 @@ def measure_images(ladder: Ladder) -> None:
     if ladder.lacks("pixels, ridge"):
         ladder.add(ladder.regress({x: y.float() for x, y in images.items()}), "pixels, ridge")
     square = {x: y.unflatten(1, (32, 32)) for x, y in images.items()}
-    for size in DICTIONARIES[ladder.task]:
-        for name in ("random patches", "k-means patches"):
+    for name, sizes in DICTIONARIES[ladder.task].items():
+        for size in sizes:
             if ladder.lacks(name, dictionary=size):
-                encode = PatchFeatures(square["train"], size, kmeans=name.startswith("k"))
+                encode = PatchFeatures(square["train"], size, kmeans=name.startswith("k-means"))
                 outcome = ladder.regress({x: encode(y) for x, y in square.items()})
                 ladder.add(outcome, name, dictionary=size)
 
@@ -243,23 +248,30 @@ def measure_listops(ladder: Ladder) -> None:
             ladder.add((ladder.compare(predictions), details), "levels", levels=levels)
 
 
-MEASURES = {
+MEASURES: dict[str, Callable[[Ladder], None]] = {
     "listops": measure_listops,
-    "text": measure_text,
-    "retrieval": measure_retrieval,
     "image": measure_images,
     "pathfinder": measure_images,
 }
 
 
+BY_LENGTH = {"text": measure_text, "retrieval": measure_retrieval}
+
+
 def main() -> None:
+    tasks = [*MEASURES, *BY_LENGTH]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="JSON file to write; its rows are not repeated")
-    parser.add_argument("--tasks", nargs="+", choices=MEASURES, default=list(MEASURES))
+    parser.add_argument("--tasks", nargs="+", choices=tasks, default=tasks)
+    parser.add_argument("--lengths", nargs="+", type=int, choices=LENGTHS, default=LENGTHS)
     args = parser.parse_args()
     torch.set_num_threads(1)
     for task in args.tasks:
-        MEASURES[task](Ladder(task, args.out))
+        ladder = Ladder(task, args.out)
+        if task in MEASURES:
+            MEASURES[task](ladder)
+        else:
+            BY_LENGTH[task](ladder, args.lengths)
 
 
 if __name__ == "__main__":

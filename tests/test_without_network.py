@@ -143,7 +143,7 @@ def test_patches_ignore_brightness_and_stay_in_their_quadrant(patches):
     features = encode(images).unflatten(1, (5, 4))
     torch.testing.assert_close(encode(images + 40).unflatten(1, (5, 4)), features)
     corner = images.clone()
-    corner[:, :3, :3] = 0  # patches of the other quadrants begin later, at row or column 5
+    corner[:, :3, :3] = 0  # patches of the other quadrants begin at row or column 6
     changed = (encode(corner).unflatten(1, (5, 4)) - features).abs().amax((0, 1))
     assert changed[0] > 1e-3
     assert (changed[1:] < 1e-5).all()
@@ -186,3 +186,18 @@ def test_rows_are_measured_once_and_test_labels_select_nothing(script, tmp_path,
     wrong, same = ladder.classify(features, refit=True)
     assert not wrong["test"].any()
     assert same == details
+
+
+def test_page_has_the_tables_of_the_record(import_script):
+    tables = import_script("ladder_tables")
+    record, page = json.loads(tables.RECORD.read_text()), tables.PAGE.read_text()
+    assert tables.updated_page(page, record) == page
+    for row in record["rows"]:
+        assert tables.cell(row) in page or row["features"] == "levels"
+    # test scores select nothing
+    rows = [row | {"test": 1 - row["test"]} for row in record["rows"]]
+    for task in tables.TASKS:
+        steps, inverted = ([x for x in y if x["task"] == task] for y in (record["rows"], rows))
+        assert steps.index(tables.select(task, steps)) == inverted.index(
+            tables.select(task, inverted)
+        )
