@@ -1,6 +1,6 @@
 """Render docs/benchmarks.md and, by `result_tables`, results/README.md and parts of README.md.
 
-`speedrun_tables` renders the table of docs/speedrun.md.
+`speedrun_tables` renders the table of docs/speedrun.md, `ladder_tables` those of docs/findings.md.
 
     python benchmarks/tables.py
 
@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 
 import data_tables
+import ladder_tables
 import mechanism_tables
 import peer_tables
 import result_tables
@@ -65,6 +66,7 @@ def render() -> str:
 def main() -> None:
     PAGE.write_text(render())
     speedrun_tables.main()
+    ladder_tables.main()
     result_tables.main()
 
 
