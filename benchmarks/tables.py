@@ -1,6 +1,6 @@
 """Render docs/benchmarks.md and, by `result_tables`, results/README.md and parts of README.md.
 
-`speedrun_tables` renders the table of docs/speedrun.md.
+`speedrun_tables` renders the table of docs/speedrun.md, `step_chart` the picture of README.md.
 
     python benchmarks/tables.py
 
@@ -17,6 +17,7 @@ import peer_tables
 import result_tables
 import run_tables
 import speedrun_tables
+import step_chart
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results", HERE.parent / "docs" / "benchmarks.md"
@@ -66,6 +67,7 @@ def main() -> None:
     PAGE.write_text(render())
     speedrun_tables.main()
     result_tables.main()
+    step_chart.main()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from corpus_files import CORPUS, make_task, write_folder
-from longspan.arena import order_runs
+from longspan.arena import PROTOCOLS, order_runs
 from longspan.attention import MECHANISMS, options_of
 from longspan.cli import running
 from longspan.report.mechanisms import OTHER, family_of
@@ -92,6 +92,12 @@ def test_new_mechanism_without_notes_and_paper_has_a_page(import_script, monkeyp
 def test_choosing_page_is_current(import_script):
     choosing = import_script("choosing_page")
     assert choosing.CHOOSING.read_text() == choosing.page(), REMEDY
+
+
+def test_table_of_protocols_is_current(import_script):
+    pages = import_script("pages")
+    assert pages.PROTOCOLS.read_text() == pages.protocols_page(), REMEDY
+    assert set(re.findall(r"^\| `(.*?)`", pages.PROTOCOLS.read_text(), re.M)) >= set(PROTOCOLS)
 
 
 def test_list_of_recipes_is_current(import_script):
