@@ -276,7 +276,7 @@ def test_lines_of_the_doors_run():
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_commands_of_the_doors_run(tmp_path):
-    """The commands as they stand, but with two updates of each run of the arena."""
+    """The commands as they stand, but with a few updates."""
     texts = [(text, {"pos": "good", "neg": "bad"}[label]) for text, label, _ in reviews(60)]
     write_csv(tmp_path / "reviews.csv", texts, ("body", "stars"))
     write_csv(tmp_path / "new.csv", [(text,) for text, _ in texts[:5]], ("body",))
@@ -285,8 +285,9 @@ def test_commands_of_the_doors_run(tmp_path):
     documents, idea = re.findall(r"```sh\n(.*?)```", README, re.S)
     contract, *idea = idea.splitlines()
     assert contract == ".venv/bin/python -m pytest tests/attention --mechanism mine.py"
-    short = " --set training.steps=2 --set training.warmup=1"
-    lines = [x + short * ("arena" in x) for x in (*documents.splitlines(), *idea)]
+    short = " --set training.steps=4 --set training.warmup_steps=1"
+    lines = [x + short * ("predict" not in x) for x in (*documents.splitlines()[1:], *idea)]
+    lines.insert(0, documents.splitlines()[0])
     run_shell(tmp_path, "bash", "-ec", "\n".join(lines))
     assert len((tmp_path / "predicted.csv").read_text().splitlines()) == 6
     assert len(list((tmp_path / "runs" / "quick").glob("*/mine-*.json"))) == 2
