@@ -122,16 +122,16 @@ def test_count_of_figures_is_that_of_their_lines(import_script, monkeypatch, tmp
         pages.figures_page()
 
 
-def test_needs_follow_from_mechanisms(import_script):
+def test_questions_end_in_names_that_meet_them(import_script):
     choosing = import_script("choosing_page")
     assert choosing.bounded_cache("local")
     assert choosing.bounded_cache("linear")
     assert not choosing.bounded_cache("full")
     assert not choosing.bounded_cache("linformer")  # no causal form
-    rows = choosing.page().splitlines()
-    (cross,) = [row for row in rows if row.startswith("| Cross-attention")]
-    listed = re.findall(r"`(\w+)`", cross.split("|")[2])
-    assert sorted(listed) == sorted(n for n, cls in MECHANISMS.items() if cls.traits.cross)
+    assert len(choosing.QUESTIONS) == 6  # five, and none of them
+    for question, (meets, names) in choosing.QUESTIONS.items():
+        assert 1 <= len(names) <= 2, question
+        assert all(map(meets, names)), question
 
 
 def test_scores_of_choosing_page_are_means_of_records(import_script):
