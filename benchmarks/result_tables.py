@@ -1,8 +1,6 @@
 """Render results/README.md, and the table and picture of README.md, from the committed records.
 
-    python benchmarks/result_tables.py
-
-`results/NOTES.md` is written by hand and appended to results/README.md.
+python benchmarks/result_tables.py
 """
 
 import math
@@ -10,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from equal_runs import count_rejections, describe
+from summaries import summaries
 
 from longspan.metrics import Metric
 from longspan.report import numbers
@@ -19,22 +18,16 @@ from longspan.report.context import styles_of
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.leaderboard.values import Cell, Leaderboard, TaskColumn
 from longspan.report.leaderboard.verdict import verdict
-from longspan.report.output.text import markdown
-from longspan.report.tables.correlations import FEWEST, correlate, correlations
 from longspan.report.tables.efficiency import (
     crossing_length,
-    efficiency_tables,
     memory_over_baseline,
     over_baseline,
 )
-from longspan.report.tables.leaderboard import leaderboards
-from longspan.report.tables.published import Comparison, compare_figures, read_published
 from longspan.results import (
     BASELINE,
     EfficiencyRecord,
     Measurement,
     Result,
-    efficiency_paths,
     load_efficiency,
     load_results,
 )
@@ -47,75 +40,23 @@ PRECISION = "float32"  # of the layers in README.md
 
 HEAD = """# Results
 
-Records of real runs, one JSON file each, below `<protocol>/<task>/`; `longspan report results`
-reports on them. This page is rendered from them by `python benchmarks/tables.py`. Scores of
-different protocols are not comparable.
+Records of real runs, one JSON file each, below `<protocol>/<task>/`; `python benchmarks/tables.py`
+renders this page. Scores are means over seeds on test. *(floor)* marks those whose 95 % interval
+reaches down to the best score without a model: majority class or rule. Scores of different
+protocols are not comparable. The command under a table reports on its records: intervals, ranks,
+costs, learning curves, published scores. What they say is in [findings](../docs/findings.md), speed
+and memory in [efficiency](../docs/efficiency.md) and [benchmarks](../docs/benchmarks.md).
 """
 
 
 def main() -> None:
     boards = build_leaderboards(load_results([RESULTS]))
-    pages = [HEAD, describe(count_rejections(boards)) + "\n"]
-    for board in boards:
-        pages.append(markdown(leaderboards(board)))
-        if board.protocol == "lra-scaled":
-            pages.append(compare_with_published(board))
-        if board.protocol == "xiong-small":
-            pages.append(markdown(correlations(board, boards, read_published())))
-        if board.protocol == "quick":
-            update_readme(board)
-            styles = styles_of([board])
-            place = len(board.columns) if board.means else 0
-            chart = score_against_cost(board, place, board.hardware[0], styles)
-            save_chart(chart, PICTURE)
-    measured = map(load_efficiency, efficiency_paths([RESULTS]))
-    if tables := efficiency_tables(measured, read_published()):
-        pages.append(f"## Efficiency\n\n{markdown(tables)}")
-    pages.append((RESULTS / "NOTES.md").read_text())
+    pages = [HEAD, describe(count_rejections(boards)), "", *summaries(boards)]
     (RESULTS / "README.md").write_text("\n".join(pages).rstrip() + "\n")
-
-
-def compare_with_published(board: Leaderboard) -> str:
-    """Render our scores next to each published list, with the rank correlations."""
-    scores = [x for x in read_published() if x.metric]
-    pairs = [x for x in compare_figures(board, scores) if x.ours is not None]
-    lines = [
-        f"### {board.protocol} and published scores: test accuracy, %",
-        "",
-        "Rows are sorted by our score. Agreement is Spearman's rank correlation of a list with our "
-        f"scores, over the mechanisms in both; none of fewer than {FEWEST}, and no table where the "
-        "rules were not scored.",
-        "",
-    ]
-    for column in board.columns:
-        if not column.has_rules:
-            continue
-        lines += task_table(column.task, [x for x in pairs if x.published.task == column.task])
-    return "\n".join(lines)
-
-
-def task_table(task: str, pairs: list[Comparison]) -> list[str]:
-    """Return the table of one task: a row per mechanism, a column per published list."""
-    ours = {x.published.mechanism: 100 * x.ours for x in pairs}
-    lists: dict[str, dict[str, float]] = {}
-    for score in (pair.published for pair in pairs):
-        column = lists.setdefault(f"{score.source} ({score.protocol})", {})
-        column[score.mechanism] = 100 * score.value
-    lines = [f"| {task} | ours | " + " | ".join(lists) + " |"]
-    lines.append("| :-- |" + " --: |" * (1 + len(lists)))
-    for name in sorted(ours, key=lambda name: -ours[name]):
-        cells = [f"{scores[name]:.2f}" if name in scores else "–" for scores in lists.values()]
-        lines.append(f"| {name} | {ours[name]:.2f} | " + " | ".join(cells) + " |")
-    cells = [
-        agreement([ours[x] for x in scores], list(scores.values())) for scores in lists.values()
-    ]
-    return [*lines, "| agreement | | " + " | ".join(cells) + " |", ""]
-
-
-def agreement(one: list[float], other: list[float]) -> str:
-    """Return Spearman's rank correlation and the number of values; none of too few."""
-    found = correlate(one, other)
-    return "–" if found is None else f"{found.rho:+.2f} of {len(one)}"
+    (board,) = (x for x in boards if x.protocol == "quick")
+    update_readme(board)
+    place = len(board.columns) if board.means else 0
+    save_chart(score_against_cost(board, place, board.hardware[0], styles_of([board])), PICTURE)
 
 
 def update_readme(board: Leaderboard) -> None:

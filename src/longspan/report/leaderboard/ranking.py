@@ -26,7 +26,7 @@ from longspan.report.statistics.contrasts import (
 )
 from longspan.report.statistics.survival import compare_times
 
-# docs/arena.md repeats it.
+# docs/arena/report.md repeats it.
 FRONT_RULE = (
     "A filled mark is on the Pareto front: no row that costs no more beats its score, by the rule "
     "of the leaderboard, which compares the ranked rows of a table; the marks of others are not "

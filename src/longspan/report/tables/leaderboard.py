@@ -43,7 +43,7 @@ from longspan.report.tables.table import SEPARATOR, Column, Entries, Entry, Role
 from longspan.results import BASELINE, Failure, Result
 from longspan.results.commands import commands_of
 
-# The one rule behind ranks, bold and underlined type and arrows; docs/arena.md repeats it.
+# The one rule behind ranks, bold and underlined type and arrows; docs/arena/report.md repeats it.
 RANKING_RULE = (
     "One row beats another if its score is better and the difference is significant: p < 0.05 "
     "after Holm's correction for all pairs of the table, in a two-sided test over seeds and test "

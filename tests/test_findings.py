@@ -1,5 +1,6 @@
-"""Figures of results/NOTES.md, recomputed from the committed records."""
+"""Figures of docs/findings.md, recomputed from the committed records."""
 
+import json
 import re
 import statistics
 from pathlib import Path
@@ -8,15 +9,16 @@ import pytest
 
 from longspan.results import load_results
 
-RESULTS = Path(__file__).parents[1] / "results"
-NOTES = (RESULTS / "NOTES.md").read_text()
-PROSE = " ".join(NOTES.split())
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+FINDINGS = (ROOT / "docs" / "findings.md").read_text()
+PROSE = " ".join(FINDINGS.split())
 
 
 def table(header):
     """Return the cells of a table by the first cell of the row, without markup and remarks."""
     rows = re.findall(
-        r"^ *\|(.*)\|$", NOTES.partition(f"| {header} |")[2].partition("\n\n")[0], re.M
+        r"^ *\|(.*)\|$", FINDINGS.partition(f"| {header} |")[2].partition("\n\n")[0], re.M
     )
     cells = ([x.strip() for x in row.split("|")] for row in rows)
     return {re.match(r"`(.+?)`", first)[1]: rest for first, *rest in cells if first.startswith("`")}
@@ -60,6 +62,7 @@ def test_share_of_updates_and_spread_of_seeds():
     )
     assert (masked, labels) == ({400}, {600})
     assert f"{100 * (1 - 600 / steps):.0f} % fewer updates on labels" in PROSE
+    assert f"({min(masked)} updates on masked inputs, {min(labels)} on labels)" in PROSE
     both = [
         scores
         for x in ("lra-scaled", "self-pretraining-scaled")
@@ -93,12 +96,12 @@ def test_table_of_language_models():
     ("mechanism", "words"),
     [
         ("linformer", "all mechanisms but `linformer` ({}) have"),
-        ("longformer", "and `longformer` {}. So"),
+        ("longformer", "and `longformer` {}. AAN"),
         ("disjoint", "`disjoint` {} and"),
     ],
 )
 def test_scores_of_texts_are_those_that_tables_print(mechanism, words):
-    """A score is rounded once: 75.85 is printed as 75.8 by the tables above the notes."""
+    """A score is rounded once: 75.85 is printed as 75.8 by the tables of results."""
     (score,) = percentages("xiong-small", "text")[mechanism]
     text = f"{score:.1f}" + " %" * (mechanism == "linformer")
     assert words.format(text) in PROSE
@@ -110,3 +113,41 @@ def test_table_of_the_swap():
         name = x.overrides.get("variant") or x.overrides.get("row") or x.mechanism
         assert rows.pop(name)[0] == f"{x.score():.3f}", name
     assert not rows
+
+
+def test_first_operator_and_the_mechanisms_that_stop_at_it():
+    record = json.loads((ROOT / "benchmarks/results/first-operator.json").read_text())
+    fresh = record["fresh"]
+    assert f"{100 * fresh['accuracy']:.2f} ± {100 * fresh['error']:.2f} % of 200,000" in PROSE
+    rules = {x["protocol"]: f"{100 * x['test']:.2f} %" for x in record["rows"]}
+    assert f"{rules['lra-small']} of the test split of `lra-small`" in PROSE
+    assert f"{rules['lra-scaled']} of that of `lra-scaled`" in PROSE
+    means = {x: statistics.mean(y) for x, y in percentages("lra-scaled", "listops").items()}
+    assert len(means) == 15
+    near = [x for x in means.values() if 30.5 <= x < 31.65]
+    assert len(near) == 13
+    seeds = [f"{x:.1f}" for x in percentages("lra-scaled", "listops")["linear"]]
+    assert f"`linear` has {seeds[0]}, {seeds[1]} and {seeds[2]} % with three seeds" in PROSE
+
+
+def test_scores_of_recall_of_eight_pairs():
+    scores = {}
+    for x in load_results([RESULTS / "mixers"]):
+        if x.task == "recall" and x.seed == 0:
+            name = x.overrides.get("variant") or x.overrides.get("row") or x.mechanism
+            scores[name] = f"{100 * x.score():.1f}"
+            rule = f"{100 * x.rules['test']['last value']:.1f}"
+    for name in ("full", "linear", "delta", "ssd"):
+        assert scores[f"{name}-convolution"] == "100.0"
+    assert f"`gated_delta` {scores['gated_delta-convolution']} %" in PROSE
+    assert f"`full` {scores['full']} and `linear` {scores['linear']} %" in PROSE
+    assert f'the rule "last value" has {rule} %' in PROSE
+    assert f"with a key, has {scores['synthesizer-convolution']} %" in PROSE
+    assert f"far below the length, {scores['local-convolution']} %" in PROSE
+
+
+def test_every_finding_has_its_parts():
+    for section in FINDINGS.split("\n## ")[1:]:
+        assert section.partition("\n")[0].endswith("?"), section[:60]
+        for part in ("\n\n**", "\n\nDesign: ", "\n\nIt does not ", "\n\nPublished: ", "\n\n```\n"):
+            assert part in section, (section[:60], part)
