@@ -14,8 +14,9 @@ import torch
 from longspan.arena import PROTOCOLS
 from longspan.attention import MECHANISMS, build
 from longspan.errors import InputError, OptionError
+from longspan.report.statistics.survival import verdicts_by_seed
 from longspan.report.tables.published import read_published
-from longspan.results import load_efficiency
+from longspan.results import load_efficiency, load_results
 from own_files import reviews, write_csv
 from roads import run_shell
 
@@ -157,23 +158,34 @@ def test_rows_longer_than_the_maximum_are_refused_where_stated(name):
 def test_numbers_of_mechanisms_and_seeds_are_those_of_the_records():
     claim("Thirty-five sequence mixers")
     assert len(MECHANISMS) == 35
-    claim("One seed (`performer`, `sparse_transformer`: three)")
+    claim("trains 24 mechanisms on two small tasks with three seeds")
+    assert len(PROTOCOLS["quick"].default_rows) == 24
     seeds = {}
     for path in (ROOT / "results" / "quick").glob("*/*.json"):
         record = json.loads(path.read_text())
         seeds.setdefault(record["config"]["mechanism"]["name"], set()).add(record["seed"])
-    three = {"performer", "sparse_transformer"}
-    assert {name: len(own) for name, own in seeds.items()} == {
-        name: 3 if name in three else 1 for name in PROTOCOLS["quick"].default_rows
-    }
+    assert set(seeds) == set(PROTOCOLS["quick"].default_rows)
+    assert all(numbers >= {0, 1, 2} for numbers in seeds.values())
+
+
+def test_every_seed_alone_gives_the_verdict_of_the_first_table():
+    """One row may lie at the border; controls may not."""
+    lines = verdicts_by_seed(load_results([ROOT / "results" / "quick"]))
+    assert len(lines) == 48
+    disagreeing = {(line.row, line.task) for line in lines if not line.agree}
+    assert len(disagreeing) <= 2, disagreeing
+    solved = {(line.row, line.task): set(line.solved.values()) for line in lines}
+    assert solved["full", "recall"] == solved["full", "needle"] == {True}
+    controls = [("synthesizer", "recall"), ("convolution", "recall"), ("convolution", "needle")]
+    assert all(solved[control] == {False} for control in controls)
 
 
 def test_every_mechanism_ran_on_the_gpus_that_the_readme_names():
     claim("an H200 and an H100 ran twenty mixers")
-    twenty = set(PROTOCOLS["quick"].default_rows)
     record = json.loads((ROOT / "benchmarks/results/quick-h200.json").read_text())
     assert "H200" in record["device"]
-    assert {x["mechanism"] for x in record["rows"]} == twenty
+    twenty = {x["mechanism"] for x in record["rows"]}
+    assert len(twenty) == 20
     layers = json.loads((ROOT / "results/efficiency/layer-h200.json").read_text())
     assert {x["mechanism"] for x in layers["measurements"]} >= twenty
     scaling = json.loads((ROOT / "results/efficiency/scaling-h100.json").read_text())
