@@ -70,6 +70,20 @@ class Inference:
 
 
 @settings
+class DecodingState:
+    """State of a causal model between the tokens of one example, in the precision of the run.
+
+    Attributes:
+        num_bytes: bytes of all layers before the last token or after it, whichever is larger:
+            blocks and segments are dropped at their end.
+        grows: whether it grows with the tokens seen.
+    """
+
+    num_bytes: int
+    grows: bool
+
+
+@settings
 class Slice:
     """Main metric on the test examples with one value of a property, such as depth 3."""
 
@@ -344,6 +358,7 @@ class Result(RunRecord):
     parallelism: str  # none, ddp, fsdp or context
     dtype: str
     start: StartRecord | None = None  # checkpoint that it started from; None: random initialization
+    decoding_state: DecodingState | None = None  # None: the model is not causal, or not recorded
     # Code of earlier parts of a run that was resumed with other code, oldest first.
     earlier_code: list[CodeVersion] = dataclasses.field(default_factory=list)
     schema: int = SCHEMA
