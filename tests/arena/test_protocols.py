@@ -112,7 +112,6 @@ def different_value(value, field):
         "position": "rotary",
         "adaptive_cutoffs": [3],
         "short_convolution": 3,
-        "is_decoder": True,
         "short_convolution_activation": "silu",
         "output_norm": "rms",
         "output_gate": "sigmoid",
