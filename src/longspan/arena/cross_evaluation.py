@@ -95,22 +95,11 @@ def evaluate_lengths(
     changes: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> list[CrossEvaluation]:
-    """Evaluate the selected model of a run at several lengths, the longest first.
+    """Evaluate a model at several lengths (`task.length`), the longest first.
 
-    A model that cannot read the longest is so refused before it is evaluated. The length of the
-    training is left out: the record has its score.
-
-    Args:
-        record: record of the run.
-        paths: folders of the data, and the device.
-        lengths: values of the task's option `length`.
-        changes: other options, as of `evaluate_elsewhere`.
-        arguments: other arguments of `evaluate_elsewhere`.
-
-    Raises:
-        UnknownNameError: the task has no option `length`; and as `evaluate_elsewhere`.
-        OptionError: as `evaluate_elsewhere`.
-        DataError: as `evaluate_elsewhere`.
+    A model that cannot read the longest is refused before it is evaluated. The length of the
+    training is left out: the record has its score. The other arguments and the errors are those of
+    `evaluate_elsewhere`.
     """
     trained = () if changes else (load_result(record).config.task.options.get("length"),)
     return [

@@ -269,10 +269,9 @@ def _score_selected(
         The result, and the records that moved.
     """
     path = paths.record_file(experiment)
-    existing = load_result(path) if path.exists() else None
-    if existing is not None and _without_test(existing.tuning) == _without_test(tuning):
+    if path.exists() and (existing := load_result(path)).tuning == tuning:
         clean_up(paths.run_dir(experiment))
-        if existing.tuning != tuning:
+        if dataclasses.asdict(existing)["tuning"] != dataclasses.asdict(tuning):
             existing = dataclasses.replace(existing, tuning=tuning)
             write_record(existing, path)
         return existing, []
@@ -295,14 +294,6 @@ def _open_task(experiment: Experiment, paths: RunPaths, report: ProgressCallback
     task = build(config.name, config.options)
     task.open(paths.cache, paths.data, report)
     return task
-
-
-def _without_test(tuning: Tuning | None) -> Tuning | None:
-    """Return a search without the test scores of its trials, which may be added later."""
-    if tuning is None:
-        return None
-    trials = [dataclasses.replace(one, test_metrics=None) for one in tuning.trials]
-    return dataclasses.replace(tuning, trials=trials)
 
 
 def _with_test(one: TrialResult, paths: RunPaths, report: ProgressCallback | None) -> TrialResult:

@@ -137,8 +137,8 @@ class TrialRecord:
     metrics: dict[str, float] | None  # validation metrics; None for a failed trial
     loss: float | None
     failure: str | None  # kind of failure
-    # Test metrics, which no selection reads; None: not scored.
-    test_metrics: dict[str, float] | None = None
+    # Test metrics, which no selection reads, nor a comparison of searches; None: not scored.
+    test_metrics: dict[str, float] | None = dataclasses.field(default=None, compare=False)
 
 
 @settings

@@ -23,7 +23,7 @@ from longspan.report.numbers import metric_name
 from longspan.report.statistics.intervals import mean
 from longspan.report.tables.sweep import SweepPoint, is_number, place_text, places_of
 
-LOG_FROM = 5  # quotient of the largest and the least value from which the axis is logarithmic
+LOG_FROM = 4  # quotient of the largest and the least value from which the axis is logarithmic
 
 
 def sweep_charts(
@@ -109,7 +109,7 @@ def _places_axis(places: Sequence[Any], title: str) -> Spec:
     if not all(map(is_number, places)):
         order = [place_text(x) for x in places]
         return {**nominal("place"), "type": "ordinal", "title": title, "sort": order}
-    is_log = min(places) > 0 and max(places) > LOG_FROM * min(places)
+    is_log = min(places) > 0 and max(places) >= LOG_FROM * min(places)
     scale = {"type": "log" if is_log else "linear", "zero": False, "nice": False, "padding": 12}
     axis = {"values": list(places), "labelOverlap": "greedy", "format": ",.4~r"}
     return {**quantitative("place"), "title": title, "scale": scale, "axis": axis}

@@ -53,22 +53,6 @@ class SweepPoint:
     seed: int
 
 
-@dataclass(frozen=True)
-class _Scored:
-    """Run with its settings by dotted name, and the runs of its cell."""
-
-    run: Result
-    settings: dict[str, Any]
-    runs: Sequence[Result]
-
-    def place(self, option: str) -> Any:
-        """Return the value of an option; None: the run has none."""
-        if option != STATE:
-            return self.settings.get(option)
-        state = self.run.decoding_state
-        return None if state is None else state.num_bytes
-
-
 def sweep_points(board: Leaderboard, option: str | None) -> list[SweepPoint]:
     """Return the runs of a leaderboard by the value of an option; none without an option.
 
@@ -81,60 +65,57 @@ def sweep_points(board: Leaderboard, option: str | None) -> list[SweepPoint]:
     Raises:
         UnknownNameError: no run has the option; the message suggests near names.
     """
-    scored = [
-        _Scored(run, {**run.overrides, **flatten(run.effective_config)}, cell.runs)
-        for row in board.rows
-        for cell in filter(None, row.cells)
-        for run in cell.runs
-        if "test" in run.scores
-    ]
+    cells = [cell for row in board.rows for cell in row.cells if cell]
+    scored = [(run, _settings(run)) for x in cells for run in x.runs if "test" in run.scores]
     if option is None or not scored:
         return []
-    names = {STATE: None, **{name: None for one in scored for name in one.settings}}
-    check_name(option, names, "option of these records")
-    scored = [one for one in scored if one.place(option) is not None]
+    check_name(option, {name: None for _, x in scored for name in x}, "option of these records")
+    floors = {run.stem: best_floor(cell.runs, "test") for cell in cells for run in cell.runs}
     points = []
-    for _, of_task in group_runs(scored, lambda one: one.run.task):
+    for task, of_task in group_runs(scored, lambda pair: pair[0].task):
         others = _varied_names(of_task, option, of_mechanism=False)
-        for _, of_row in group_runs(of_task, lambda one: one.run.row_name):
+        for row, of_row in group_runs(of_task, lambda pair: pair[0].row_name):
             # The options of a mechanism decide its state.
-            names_of_row = _varied_names(of_row, option, True) if option != STATE else []
-            points += [_point(one, option, others, names_of_row) for one in of_row]
+            of_mechanism = [] if option == STATE else _varied_names(of_row, option, True)
+            points += [
+                SweepPoint(
+                    group=", ".join(filter(None, (task, _label(settings, others)))),
+                    row=" ".join(filter(None, (row, _label(settings, of_mechanism)))),
+                    family=run.family,
+                    place=settings[option],
+                    score=run.score(),
+                    floor=floor.value if (floor := floors[run.stem]) else None,
+                    metric=run.main,
+                    seed=run.seed,
+                )
+                for run, settings in of_row
+                if settings.get(option) is not None
+            ]
     return points
 
 
-def _point(
-    one: _Scored, option: str, others: Iterable[str], of_mechanism: Iterable[str]
-) -> SweepPoint:
-    run, floor = one.run, best_floor(one.runs, "test")
-    parts = [
-        list_values({x: one.settings.get(x) for x in names}) for names in (others, of_mechanism)
-    ]
-    return SweepPoint(
-        group=", ".join(filter(None, (run.task, parts[0]))),
-        row=" ".join(filter(None, (run.row_name, parts[1]))),
-        family=run.family,
-        place=one.place(option),
-        score=run.score(),
-        floor=None if floor is None else floor.value,
-        metric=run.main,
-        seed=run.seed,
-    )
+def _settings(run: Result) -> dict[str, Any]:
+    """Return the settings of a run by dotted name, and the bytes of its state."""
+    state = run.decoding_state and run.decoding_state.num_bytes
+    return {**run.overrides, **flatten(run.effective_config), STATE: state}
 
 
-def _varied_names(runs: Sequence[_Scored], option: str, of_mechanism: bool) -> list[str]:
+def _label(settings: dict[str, Any], names: Iterable[str]) -> str:
+    return list_values({name: settings.get(name) for name in names})
+
+
+def _varied_names(
+    runs: Sequence[tuple[Result, dict[str, Any]]], option: str, of_mechanism: bool
+) -> list[str]:
     """Return the other options in which runs differ, those of the mechanism or the others.
 
     Options that the swept one decides are left out, such as as many queries as pairs.
     """
-    overridden = {name for one in runs for name in one.run.overrides} - {option, ROW, VARIANT}
+    names = {name for run, _ in runs for name in run.overrides} - {option, ROW, VARIANT}
     varied = []
-    for name in sorted(x for x in overridden if x.startswith("mechanism.") is of_mechanism):
-        values: dict[str, set[str]] = {}
-        for one in runs:
-            place = value_text(one.place(option))
-            values.setdefault(place, set()).add(value_text(one.settings.get(name)))
-        if any(len(x) > 1 for x in values.values()):
+    for name in (x for x in names if x.startswith("mechanism.") is of_mechanism):
+        pairs = {(value_text(x.get(option)), value_text(x.get(name))) for _, x in runs}
+        if len(pairs) > len({place for place, _ in pairs}):
             varied.append(name)
     return varied
 
