@@ -79,7 +79,7 @@ def evaluate(
     if lengths is not None:
         _evaluate_lengths(records, lengths, task, changes, split, sample, folders, as_json)
         return
-    if len(records) > 1 or records[0].is_dir():
+    if len(records) > 1:
         raise OptionError("eval takes the record of one run; several need --lengths 256,1024")
     record = records[0]
     keep_freed_memory()  # as the run that is timed again
