@@ -43,8 +43,8 @@ def analyze(
             show_default="the CLS token, or the states that are pooled",
         ),
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Folder for plots of rollouts and embeddings, as PNG.")
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for figures of rollouts and embeddings, as PNG.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -64,8 +64,8 @@ def analyze(
     def draw(analyses: "list[Analysis]") -> None:
         from longspan.report.charts.figures import write_attention_maps
 
-        for path in write_attention_maps(analyses, plot) if plot else ():
-            print_note("plot:", path)
+        for path in write_attention_maps(analyses, figures) if figures else ():
+            print_note("figure:", path)
 
     one = partial(analyze_run, samples=samples, examples=examples, row=rollout, token=token)
     _measure_runs(records, folders, one, "samples", print_one, as_json, draw)

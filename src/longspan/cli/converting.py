@@ -21,7 +21,7 @@ COLUMNS = ("source", "target", "shape", "count", "action")
 SourceModel = Annotated[
     str, typer.Argument(help="Folder of a checkpoint, or its name on the Hugging Face Hub.")
 ]
-Target = Annotated[Path, typer.Option("--out", help="Folder to write.")]
+Target = Annotated[Path, typer.Option("--output", help="Folder to create.")]
 Patterns = list[str] | None
 
 
@@ -54,6 +54,7 @@ def longify(
     attention: Annotated[
         Text,
         typer.Option(
+            "--mechanism",
             help="Mechanism of every layer of the encoder, `longspan list mechanisms`.",
             show_default="that of the source",
         ),

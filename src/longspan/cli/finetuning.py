@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.cli.common import print_note
-from longspan.cli.importing import TextOptions, default_name, import_own
+from longspan.cli.importing import Kind, TextOptions, default_name, import_files
 from longspan.cli.options import ChangeOptions, Json, RunOptions, Text, options, protocol_option
 from longspan.cli.running import run_one
-from longspan.errors import OptionError
+from longspan.errors import OptionError, check_name
 
 if TYPE_CHECKING:
     from longspan.arena import RunPaths
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 RECIPE = "Protocol of the recipe, or a file, mine.toml or mine.py."
 CHECKPOINT = "a run's record or directory, or a folder of save_pretrained, longify or convert."
 Checkpoint = Annotated[Path, typer.Argument(help=f"{CHECKPOINT[0].upper()}{CHECKPOINT[1:]}")]
+Mechanism = Annotated[
+    Text,
+    typer.Option(
+        help="Mechanism with the weights of the checkpoint, `longspan list mechanisms`.",
+        show_default="that of the checkpoint",
+    ),
+]
 
 
 @options
@@ -41,34 +48,42 @@ class StartOptions:
 
 
 def pretrain(
+    start: Annotated[
+        str,
+        typer.Argument(
+            help="Mechanism, `longspan list mechanisms`, of a model with random weights; or a "
+            f"checkpoint: {CHECKPOINT}"
+        ),
+    ],
     corpus: Annotated[
         str, typer.Argument(help="Imported corpus, `longspan data import corpus PATH`.")
     ],
     start_options: StartOptions,
     changes: ChangeOptions,
     folders: RunOptions,
-    mechanism: Annotated[
-        Text,
-        typer.Option(
-            help="Mechanism, `longspan list mechanisms`.",
-            show_default="full; with --start: that of the checkpoint",
-        ),
-    ] = None,
-    start: Annotated[
-        Path | None,
-        typer.Option(
-            help=f"Checkpoint to start from: {CHECKPOINT}", show_default="random initialization"
-        ),
-    ] = None,
+    mechanism: Mechanism = None,
     protocol: Annotated[Text, protocol_option(RECIPE, "pretrain")] = None,
     as_json: Json = False,
 ) -> None:
     """Pretrain a language model on a corpus; the same command resumes the run."""
+    from longspan.arena import get
     from longspan.arena.one_run import pretraining_experiment
 
     paths = folders.run_paths()
+    checkpoint = None
+    if start in (rows := get(protocol or "pretrain").row_names):
+        if mechanism is not None:
+            raise OptionError(
+                f"--mechanism replaces that of a checkpoint, got the mechanism {start} to start "
+                "with; omit --mechanism"
+            )
+        mechanism = start
+    else:
+        if not Path(start).exists():
+            check_name(start, rows, "mechanism or checkpoint")
+        checkpoint = start
     choices = _choices(mechanism, protocol, start_options, changes)
-    run_one([pretraining_experiment(corpus, start, choices)], paths, changes, as_json)
+    run_one([pretraining_experiment(corpus, checkpoint, choices)], paths, changes, as_json)
 
 
 def finetune(
@@ -78,22 +93,16 @@ def finetune(
     changes: ChangeOptions,
     folders: RunOptions,
     task: Annotated[
-        Text, typer.Option(help="Task; `longspan list tasks`.", show_default="texts of --data")
+        Text, typer.Argument(help="Task; `longspan list tasks`.", show_default="texts of --data")
     ] = None,
     data: Annotated[
         Text,
         typer.Option(
-            help="Own texts, as `longspan data import` takes them; with --task: folder of source "
+            help="Own texts, as `longspan data import` takes them; with TASK: folder of source "
             "files.",
         ),
     ] = None,
-    mechanism: Annotated[
-        Text,
-        typer.Option(
-            help="Mechanism with the same weights, `longspan list mechanisms`.",
-            show_default="that of the checkpoint",
-        ),
-    ] = None,
+    mechanism: Mechanism = None,
     protocol: Annotated[Text, protocol_option(RECIPE, "finetune")] = None,
     as_json: Json = False,
 ) -> None:
@@ -138,27 +147,26 @@ def _open_task(
     from longspan.tasks import TASKS
 
     if task is not None:
-        options.refuse(task)
+        if flags := options.flags():
+            raise OptionError(
+                f"{', '.join(flags)}: for own texts, which have no TASK, got {task}; omit one of them"
+            )
         yield task, paths
         return
     if data is None:
-        raise OptionError("finetune takes --task TASK, or --data FILE with the columns of texts")
-    kind = "texts" if options.summary is None else "summaries"
+        raise OptionError("finetune takes a TASK, or --data FILE with the columns of texts")
+    kind: Kind = "texts" if options.summary is None else "summaries"
+    if kind == "summaries" and (flags := options.flags("label", "target", "pair")):
+        raise OptionError(f"--summary is the target of the texts; omit {', '.join(flags)}")
     if not is_plan:
-        yield _import(kind, data, options, paths.cache), paths
+        yield import_files(kind, [data], options, paths.cache), paths
         return
     with _temporary_cache(data, options, paths) as cache:
         registered = dict(TASKS)
-        name = _import(kind, data, options, cache)
+        name = import_files(kind, [data], options, cache)
         for other, cls in registered.items():  # one of them may have trained the checkpoint
             TASKS.setdefault(other, cls)
         yield name, dataclasses.replace(paths, cache=cache)
-
-
-def _import(kind: str, data: str, options: TextOptions, cache: Path) -> str:
-    name = import_own(kind, [data], options, cache)
-    assert name is not None
-    return name
 
 
 @contextlib.contextmanager

@@ -14,8 +14,8 @@ from longspan.cli.common import (
     print_table,
     print_text,
 )
-from longspan.cli.options import App, CacheOptions, DataOptions, Json, Record
-from longspan.errors import OptionError, check_name
+from longspan.cli.options import RUNS, App, CacheOptions, DataOptions, Json, Record
+from longspan.errors import OptionError
 from longspan.metrics import get_metric
 from longspan.report.numbers import count
 from longspan.results.commands import run_command
@@ -26,13 +26,12 @@ if TYPE_CHECKING:
     from longspan.results.differences import RunDifference
     from longspan.validation import Finding, Severity, Validation
 
-app = App(help="List, check, compare and repeat records.", no_args_is_help=True)
+app = App("results", help="List, check, compare and repeat records.")
 
-FOLDER = Path("results")
 STYLES: "dict[Severity, str]" = {"error": "red", "warning": "yellow", "note": "cyan"}
 MAX_WARNINGS = 5  # warnings and notes listed one by one if they are equal but for their file
 Folders = Annotated[
-    list[Path] | None, typer.Argument(help="Folders of results.", show_default=str(FOLDER))
+    list[Path] | None, typer.Argument(help="Folders of results.", show_default=str(RUNS))
 ]
 Source = Annotated[str, typer.Argument(help="FOLDER, git REVISION or REVISION:FOLDER.")]
 
@@ -48,7 +47,7 @@ def list_(
     """List records."""
     from longspan.results import load_results
 
-    rows = [_row(record) for record in load_results(folders or [FOLDER])]
+    rows = [_row(record) for record in load_results(folders or [RUNS])]
     if as_json:
         print_json(rows)
         return
@@ -79,7 +78,7 @@ def _row(record: "Result") -> dict[str, Any]:
 def check(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(help="Records, or folders of them.", show_default=str(FOLDER)),
+        typer.Argument(help="Records, or folders of them.", show_default=str(RUNS)),
     ] = None,
     contribution: Annotated[
         Path | None,
@@ -98,7 +97,7 @@ def check(
 
     CacheOptions().run_paths()
     if contribution is None:
-        validation = validate_records(paths or [FOLDER])
+        validation = validate_records(paths or [RUNS])
     else:
         _refuse_paths(paths)
         validation = validate_contribution(contribution)
@@ -136,18 +135,16 @@ def _print_validation(validation: "Validation") -> None:
 def export(
     folders: Folders = None,
     output: Annotated[Path, typer.Option(help="Folder of the logs, which is made.")] = Path("logs"),
-    schema: Annotated[str, typer.Option(help="every-eval-ever.")] = "every-eval-ever",
     as_json: Json = False,
 ) -> None:
-    """Write records in a shared format for results of evaluations, a log each.
+    """Write a log of Every Eval Ever for each record, in schema 0.2.2.
 
-    Every Eval Ever: https://github.com/evaleval/every_eval_ever, schema 0.2.2.
+    https://github.com/evaleval/every_eval_ever is a shared format for results of evaluations.
     """
     from longspan.publishing import export_evaluation_logs
     from longspan.results import load_results
 
-    check_name(schema, ("every-eval-ever",), "schema")
-    paths = export_evaluation_logs(load_results(folders or [FOLDER]), output)
+    paths = export_evaluation_logs(load_results(folders or [RUNS]), output)
     if as_json:
         print_json([str(path) for path in paths])
     else:
@@ -211,7 +208,7 @@ def score_rules(
     from longspan.results import result_paths
 
     paths = sources.run_paths(device="cpu")
-    records = [path for folder in folders or [FOLDER] for path in result_paths(folder)]
+    records = [path for folder in folders or [RUNS] for path in result_paths(folder)]
     scored_records = score(records, paths)
     if as_json:
         print_json([{**dataclasses.asdict(one), "path": str(one.path)} for one in scored_records])
