@@ -496,7 +496,7 @@ def test_run_without_model_is_reported_and_skipped(cli, copied_runs):
 def test_plots_are_written_for_every_run(cli, copied_runs, tmp_path):
     paths, records = copied_runs
     folder = tmp_path / "plots"
-    arguments = ["--samples", 1, *cli_flags(paths), "--plot", folder]
+    arguments = ["--samples", 1, *cli_flags(paths), "--figures", folder]
     code, _, errors = cli("analyze", *records, *arguments)
     assert code == 0
     analyses = [

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longspan.cli.common import print_json, print_table, print_text
+from longspan.cli.activity import Activity
+from longspan.cli.common import err, print_json, print_table, print_text
 from longspan.cli.options import DataOptions, Json, Pairs, Record, Text, options
 from longspan.errors import OptionError
 
@@ -88,17 +89,18 @@ def longify(
     """
     from longspan import models
 
-    conversion = models.longify(
-        source,
-        attention=attention,
-        max_length=max_length,
-        out=out,
-        options=changes,
-        positions=positions,
-        freeze=freeze,
-        decoder_max_length=decoder_max_length,
-        **weights.values(),
-    )
+    with Activity(err, f"converting {source}"):
+        conversion = models.longify(
+            source,
+            attention=attention,
+            max_length=max_length,
+            out=out,
+            options=changes,
+            positions=positions,
+            freeze=freeze,
+            decoder_max_length=decoder_max_length,
+            **weights.values(),
+        )
     _print_conversion(conversion, max_length, out, as_json)
 
 
@@ -122,7 +124,8 @@ def convert(
     from longspan import models
 
     if to is None:
-        conversion = models.convert(source, out=out, **weights.values())
+        with Activity(err, f"converting {source}"):
+            conversion = models.convert(source, out=out, **weights.values())
         _print_conversion(conversion, conversion.model.config.max_position_embeddings, out, as_json)
         return
     if weights.drop or weights.new or weights.revision:

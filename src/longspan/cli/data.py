@@ -11,7 +11,8 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from longspan.cli.common import console_callback, print_json, print_note, print_text
+from longspan.cli.activity import Activity
+from longspan.cli.common import console_callback, err, print_json, print_note, print_text
 from longspan.cli.importing import (
     CorpusOptions,
     HeldOutOptions,
@@ -118,8 +119,21 @@ class _ImportGroup(TyperGroup):
     """Kinds of imports; another first word is a task, whose published files are read."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command of the first word, or that of published files with all words."""
+        """Return the command of the first word, or that of published files with all words.
+
+        Raises:
+            OptionError: an option is of another kind.
+        """
         words = args if args[0] in self.commands else ["TASK", *args]
+        flags = {
+            name: {y for x in one.params for y in x.opts} for name, one in self.commands.items()
+        }
+        for flag in (x.partition("=")[0] for x in args if x.startswith("--")):
+            kinds = [name for name in flags if flag in flags[name]]
+            if kinds and words[0] not in kinds:
+                raise OptionError(
+                    f"{flag} applies to `data import {'|'.join(kinds)}`, not to {args[0]}; omit it"
+                )
         return super().resolve_command(ctx, words)
 
 
@@ -130,12 +144,6 @@ imports = App(
     subcommand_metavar="KIND|TASK PATH [OPTIONS]",
 )
 app.add_typer(imports, name="import")
-Table = Annotated[
-    str,
-    typer.Argument(
-        help="CSV, TSV, JSON, parquet or Arrow file, a pattern or folder of them, or hf:NAME."
-    ),
-]
 
 
 @imports.command("TASK")
@@ -151,83 +159,54 @@ def published(
     _import_published(choices.build(task, released=True), path, choices.run_paths(), as_json)
 
 
-@imports.command()
-def texts(
-    path: Annotated[
-        str,
-        typer.Argument(
-            help="CSV, TSV, JSON, parquet or Arrow file, a pattern or folder of them, or hf:NAME; "
-            "or a folder with a subfolder for each class."
-        ),
-    ],
-    files: LabelOptions,
-    choices: ImportOptions,
-    as_json: Json = False,
-) -> None:
-    """Make a task of texts with classes or numbers, named after the file.
-
-    `train` and `arena` take the name. The subfolders of a folder are the classes, or the splits
-    with the classes in them. Unless they are given, the splits follow from a hash of the text.
-    """
-    _import_files("texts", [path], files, choices, as_json)
-
-
-@imports.command()
-def summaries(
-    path: Table,
-    files: SummaryOptions,
-    choices: ImportOptions,
-    as_json: Json = False,
-) -> None:
-    """Make a task whose model writes the summary of a text."""
-    _import_files("summaries", [path], files, choices, as_json)
+_FILES = "CSV, TSV, JSON, parquet or Arrow file, a pattern or folder of them, or hf:NAME"
+_KINDS: dict[Kind, tuple[type[HeldOutOptions], str, str]] = {
+    "texts": (
+        LabelOptions,
+        f"{_FILES}; or a folder with a subfolder for each class, or for each split with these.",
+        "Make a task of texts with classes or numbers. Unless they are given, the splits follow "
+        "from a hash of the text.",
+    ),
+    "summaries": (SummaryOptions, f"{_FILES}.", "Make a task whose model writes summaries."),
+    "corpus": (
+        CorpusOptions,
+        "Text files, tables, patterns or folders of them, or hf:NAME.",
+        "Make a task of masked language modeling, or with --objective next of left-to-right.",
+    ),
+    "beir": (
+        HeldOutOptions,
+        "Folder of corpus.jsonl, queries.jsonl and qrels/*.tsv.",
+        "Make a retrieval task of a collection in the layout of BEIR.",
+    ),
+    "dpr": (
+        HeldOutOptions,
+        "Folder of psgs_w100.tsv and nq-train.json.",
+        "Make a retrieval task in the layout of DPR; documents are the articles of the passages.",
+    ),
+}
 
 
-@imports.command()
-def corpus(
-    path: Annotated[
-        list[str],
-        typer.Argument(help="Text files, tables, patterns or folders of them, or hf:NAME."),
-    ],
-    files: CorpusOptions,
-    choices: ImportOptions,
-    as_json: Json = False,
-) -> None:
-    """Make a task of masked language modeling; with --objective next, left to right."""
-    _import_files("corpus", path, files, choices, as_json)
+def _add_kind(kind: Kind, options: type[HeldOutOptions], place: str, about: str) -> None:
+    """Add the command of a kind of imports, with its options alone."""
+
+    def command(
+        path: list[str], files: HeldOutOptions, choices: ImportOptions, as_json: Json = False
+    ) -> None:
+        paths = choices.run_paths()
+        places = [path] if isinstance(path, str) else path
+        name = import_files(kind, places, files, paths.cache)
+        _build(choices.build(name), paths, as_json)
+        print_note("next:", f"longspan {'pretrain' if kind == 'corpus' else 'train'} local {name}")
+
+    typed = list[str] if kind == "corpus" else str
+    where = Annotated[typed, typer.Argument(help=place)]  # type: ignore[valid-type]
+    command.__annotations__ |= {"path": where, "files": options}
+    command.__name__, command.__doc__ = kind, f"{about} It is named after the first path."
+    imports.command()(command)
 
 
-@imports.command()
-def beir(
-    path: Annotated[
-        str, typer.Argument(help="Folder of corpus.jsonl, queries.jsonl and qrels/*.tsv.")
-    ],
-    files: HeldOutOptions,
-    choices: ImportOptions,
-    as_json: Json = False,
-) -> None:
-    """Make a retrieval task of a collection in the layout of BEIR."""
-    _import_files("beir", [path], files, choices, as_json)
-
-
-@imports.command()
-def dpr(
-    path: Annotated[str, typer.Argument(help="Folder of psgs_w100.tsv and nq-train.json.")],
-    files: HeldOutOptions,
-    choices: ImportOptions,
-    as_json: Json = False,
-) -> None:
-    """Make a retrieval task in the layout of DPR; its documents are the passages' articles."""
-    _import_files("dpr", [path], files, choices, as_json)
-
-
-def _import_files(
-    kind: Kind, places: list[str], files: HeldOutOptions, choices: ImportOptions, as_json: bool
-) -> None:
-    paths = choices.run_paths()
-    name = import_files(kind, places, files, paths.cache)
-    _build(choices.build(name), paths, as_json)
-    print_note("next:", f"longspan {'pretrain' if kind == 'corpus' else 'train'} local {name}")
+for _kind, _settings in _KINDS.items():
+    _add_kind(_kind, *_settings)
 
 
 def _import_published(task: "Task", path: str, paths: "RunPaths", as_json: bool) -> None:
@@ -249,7 +228,8 @@ def _import_published(task: "Task", path: str, paths: "RunPaths", as_json: bool)
         raise OptionError(f"{name} has no known data set on the hub; pass hf:NAME or a path")
     paths.cache.mkdir(parents=True, exist_ok=True)
     with locked_folder(paths.cache / "hub") as folder:
-        fetched = hub.fetch_parquet(repository, folder)
+        with Activity(err, f"downloading {repository}"):
+            fetched = hub.fetch_parquet(repository, folder)
         _build(task, dataclasses.replace(paths, data=fetched), as_json)
 
 

@@ -149,7 +149,7 @@ def _open_task(
     if task is not None:
         if flags := options.flags():
             raise OptionError(
-                f"{', '.join(flags)}: for own texts, which have no TASK, got {task}; omit one of them"
+                f"{', '.join(flags)}: for own texts, which take no TASK, got {task}; omit either"
             )
         yield task, paths
         return

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 import typer
 
 from longspan.bounds import MOST_EXAMPLES, check_range
-from longspan.cli.common import console_callback, print_counts, print_note, print_text
+from longspan.cli.activity import Activity
+from longspan.cli.common import console_callback, err, print_counts, print_note, print_text
 from longspan.cli.options import Read, Text, option, options
 from longspan.errors import OptionError, check_name
 
@@ -241,7 +242,7 @@ def import_files(kind: Kind, paths: Sequence[str], options: HeldOutOptions, cach
     name = options.name or default_name(paths[0])
     _check_free(name, kind)
     if isinstance(options, CorpusOptions):
-        _importoption(name, paths, options, cache)
+        _import_corpus(name, paths, options, cache)
     elif isinstance(options, RowOptions):
         _import_texts(name, read_source(paths[0]), options, cache, kind)
     else:
@@ -297,35 +298,30 @@ def _import_texts(
     """Import texts with classes, numbers or summaries, and print what may be wrong with them."""
     from longspan.data.imports.texts import TextsRequest, import_texts
 
-    pair, target_kind = None, "summary"
     if kind == "summaries":
-        text, target = _summary_columns(cast("SummaryOptions", options))
+        columns = _summary_columns(cast("SummaryOptions", options))
     else:
-        labels = cast("LabelOptions", options)
-        text, target = _columns(source, labels)
-        pair, target_kind = labels.pair, "class" if labels.target is None else "number"
+        columns = _columns(source, cast("LabelOptions", options))
     request = TextsRequest(
-        text=text,
-        target=target,
-        kind=target_kind,
-        pair=pair,
+        **columns,
         validation=options.validation,
         test=options.test,
         drop_empty=options.drop_empty,
         form=options.form(),
     )
-    described = import_texts(cache, name, source, request, replace=options.replace)
+    with Activity(err, f"reading {source}"):
+        described = import_texts(cache, name, source, request, replace=options.replace)
     _print_texts(described)
 
 
-def _summary_columns(options: SummaryOptions) -> tuple[str, str]:
+def _summary_columns(options: SummaryOptions) -> dict[str, Any]:
     if options.text is None or options.summary is None:
         raise OptionError("import summaries takes --text COLUMN and --summary COLUMN")
-    return options.text, options.summary
+    return {"text": options.text, "target": options.summary, "kind": "summary"}
 
 
-def _columns(source: "Source", options: LabelOptions) -> tuple[str, str]:
-    """Return the columns of the texts and of the labels or numbers.
+def _columns(source: "Source", options: LabelOptions) -> dict[str, Any]:
+    """Return the columns of the texts and of the labels or numbers, and the kind of these.
 
     Raises:
         OptionError: one is not named, or the texts are in a folder, which has no columns.
@@ -339,13 +335,15 @@ def _columns(source: "Source", options: LabelOptions) -> tuple[str, str]:
             raise OptionError(
                 f"{source} is a folder, whose subfolders are the classes; omit {', '.join(flags)}"
             )
-        return TEXT, LABEL
+        return {"text": TEXT, "target": LABEL}
     if options.text is None or (options.label is None) == (options.target is None):
         raise OptionError(
             "import texts takes --text COLUMN, and either --label COLUMN (classes) or --target "
             "COLUMN (numbers)"
         )
-    return options.text, options.label or options.target or ""
+    kind = "class" if options.target is None else "number"
+    target = options.label or options.target
+    return {"text": options.text, "target": target, "kind": kind, "pair": options.pair}
 
 
 def _print_texts(described: "TextsDescription") -> None:
@@ -371,7 +369,7 @@ def _print_texts(described: "TextsDescription") -> None:
     print_counts(counts, {name: text for name, text in messages.items() if name in counts})
 
 
-def _importoption(name: str, paths: Sequence[str], options: CorpusOptions, cache: Path) -> None:
+def _import_corpus(name: str, paths: Sequence[str], options: CorpusOptions, cache: Path) -> None:
     """Import a corpus, and print what was left out."""
     from longspan.data.corpora.imports import import_corpus
     from longspan.data.corpora.request import CorpusRequest
@@ -387,7 +385,7 @@ def _importoption(name: str, paths: Sequence[str], options: CorpusOptions, cache
         form=options.form(),
     )
     with console_callback() as callback:
-        described = importoption(cache, name, request, callback.on_build, replace=options.replace)
+        described = import_corpus(cache, name, request, callback.on_build, replace=options.replace)
     messages = {
         "empty": "empty document|documents was|were left out",
         "repeated": "document|documents repeats|repeat another one and was|were left out",

@@ -19,8 +19,8 @@ import typer
 from rich.markup import escape
 
 from longspan.cli.common import set_quiet
-from longspan.cli.usage import EXAMPLES
 from longspan.cli.parsing import parse_changes, split_integers, split_names
+from longspan.cli.usage import EXAMPLES
 from longspan.config import Budget, parse_budget
 from longspan.entry_points import plugin_entry_points
 from longspan.errors import DataError, OptionError, check_name
@@ -93,7 +93,7 @@ def expand(command: Callable) -> Callable:
         for field in dataclasses.fields(cls)
     }
     last = {name: command_options.pop(name) for name in ("as_json",) if name in command_options}
-    common = {"imports": (Imports, None, {}), "quiet": (Quiet, False, {})}
+    common: dict[str, Any] = {"imports": (Imports, None, {}), "quiet": (Quiet, False, {})}
     declared = {**command_options, **shared, **last, **common}
     parameters = [_parameter(name, *x) for name, x in declared.items()]
     readers = {name: _reader(name, annotation) for name, (annotation, *_) in declared.items()}

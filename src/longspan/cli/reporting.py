@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from longspan.cli.common import IS_MAIN, out, print_note
+from longspan.cli.activity import Activity
+from longspan.cli.common import IS_MAIN, err, out, print_note
 from longspan.cli.options import RUNS, Json, Names, Text, options
 from longspan.errors import DataError, OptionError, check_name
 from longspan.files import atomic_write
@@ -113,7 +114,7 @@ def report(
     choices: ReportOptions,
     places: Annotated[
         list[Path] | None,
-        typer.Argument(help="Folders of results, or the record of one run.", show_default=str(RUNS)),
+        typer.Argument(help="Folders of results, or one record.", show_default=str(RUNS)),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -139,7 +140,8 @@ def _report_folders(folders: Sequence[Path], choices: ReportOptions) -> None:
     if choices.section == "efficiency" and not any(map(record_paths, folders)):
         _print_efficiency(folders, choices)
         return
-    results, failures = load_results(folders), load_failures(folders)
+    with Activity(err, "reading the records"):
+        results, failures = load_results(folders), load_failures(folders)
     if choices.mechanisms is not None:
         row_names = {run.row_name for run in [*results, *failures]}
         selection = {
@@ -318,7 +320,8 @@ def _write_page(
 ) -> None:
     from longspan.report.output.page import write_page
 
-    write_page(boards, path, context, run)
+    with Activity(err, f"writing {path}"):
+        write_page(boards, path, context, run)
     print_note("report:", str(path))
 
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from longspan.cli.activity import Activity
 from longspan.cli.common import (
     console_callback,
+    err,
     print_json,
     print_table,
     print_text,
@@ -96,24 +98,21 @@ def check(
     from longspan.validation import validate_contribution, validate_records
 
     CacheOptions().run_paths()
-    if contribution is None:
-        validation = validate_records(paths or [RUNS])
-    else:
-        _refuse_paths(paths)
-        validation = validate_contribution(contribution)
+    if contribution is not None and paths:
+        raise OptionError(
+            f"--contribution checks its own folder, got {paths[0]} beside it; give one of them"
+        )
+    with Activity(err, "checking the records"):
+        if contribution is None:
+            validation = validate_records(paths or [RUNS])
+        else:
+            validation = validate_contribution(contribution)
     if as_json:
         print_json(dataclasses.asdict(validation))
     else:
         _print_validation(validation)
     if validation.of("error"):
         raise typer.Exit(1)
-
-
-def _refuse_paths(paths: list[Path] | None) -> None:
-    if paths:
-        raise OptionError(
-            f"--contribution checks its own folder, got {paths[0]} beside it; give one of them"
-        )
 
 
 def _print_validation(validation: "Validation") -> None:

@@ -65,7 +65,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "results check": ("", "--contribution mine"),
     "results export": ("results/quick --output logs",),
     "results rerun": (RECORD,),
-    "results diff": ("runs/quick runs/mine", "HEAD~1 results"),
+    "results diff": ("runs/quick runs/smoke", "HEAD~1 results"),
     "results score-rules": ("results/quick",),
 }
 

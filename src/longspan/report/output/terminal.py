@@ -49,9 +49,11 @@ class _Fitted:
         columns = self.table.columns
         if self.is_wide:
             grid = _grid(self.table, range(len(columns)), _all_details)
-            yield from console.render(grid, options.update_width(_width(grid, console, options)))
+            grid.width = _width(grid, console, options)
+            yield grid
             return
-        shown, detail = [i for i, x in enumerate(columns) if x.priority >= REQUIRED], _no_detail
+        shown = [i for i, x in enumerate(columns) if x.priority >= REQUIRED]
+        detail: Callable[[str], str] = _no_detail
         optional = sorted(set(range(len(columns))) - set(shown), key=lambda i: -columns[i].priority)
         useful = [i for i in optional if columns[i].priority > MINOR]
         for i in (*useful, None, *optional[len(useful) :]):
@@ -73,6 +75,7 @@ def _grid(table: Table, shown: Sequence[int], detail: Callable[[str], str]) -> G
         caption=Text("\n".join([*table.notes, *_left_out(table, shown)])),
         caption_justify="left",
         box=box.SIMPLE_HEAD,
+        pad_edge=False,
     )
     for column in (table.columns[i] for i in shown):
         justify = "left" if column.kind == "text" else "right"
