@@ -153,4 +153,3 @@ def test_options_of_corpora_are_refused_for_other_tasks(cli, tmp_path, folder):
     end = ("--cache", tmp_path / "cache")
     command = ("data", "import", "texts", folder / "x.csv", "--vocab-size", "300", *end)
     check_rejected(cli(*command), "--vocab-size applies to `data import corpus`, not to texts")
-    check_rejected(cli("data", "import", "text", folder, folder, *end), "takes one path, got 2")

@@ -233,7 +233,7 @@ def run_one(
         raise RunError(failed[0].reason)
     if IS_MAIN:
         print_results(results[-1:], as_json)
-        for command in _next_commands(results[-1], paths):
+        for command in (x for last in results[-1:] for x in _next_commands(last, paths)):
             print_note("next:", command)
 
 
