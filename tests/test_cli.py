@@ -44,7 +44,6 @@ READING = {
 }
 FLAGS = {
     "": {*GROUP, "--debug", "--version"},
-    "results score-rules": {*SHARED, *DATA, "FOLDERS"},
     "arena": {*RUNS, *SHARED, *DATA, "--cpus-per-run", "--gpus-per-run", "--grid", "--mechanisms",
               "--ray", "--retry-failed", "--seeds", "--select", "--tasks", "--tune", "--workers"},
     "train": {*RUNS, *SHARED, *DATA, "MECHANISM", "TASK", "--seed"},
@@ -86,7 +85,7 @@ FLAGS = {
     "data show": {*COMMON, *TASK, "TASK", "--count", "--output", "--row", "--split"},
     "report": {*SHARED, "PLACES", "--figure-format", "--figures", "--format", "--legend",
                "--mechanisms", "--output", "--section", "--spread", "--style", "--wide"},
-    "analyze": {*SHARED, *DATA, "RECORDS", "--device", "--examples", "--figures", "--rollout",
+    "analyze": {*SHARED, *DATA, "RECORDS", "--device", "--examples", "--rollout",
                 "--samples", "--token"},
     "bench": {*SHARED, "SUITE", "--batch-size", "--device", "--dtypes", "--heads", "--hidden-size",
               "--layers", "--lengths", "--max-seconds", "--mechanisms", "--output", "--padding",
@@ -94,7 +93,7 @@ FLAGS = {
     "context": {*SHARED, *DATA, "RECORDS", "--blocks", "--device", "--max-context", "--split",
                 "--tolerance"},
     "results": GROUP,
-    "results list": {*SHARED, "FOLDERS", "--commands"},
+    "results list": {*SHARED, "FOLDERS"},
     "results check": {*SHARED, "PATHS", "--contribution"},
     "results export": {*SHARED, "FOLDERS", "--output"},
     "results rerun": {*SHARED, *DATA, "RECORD"},

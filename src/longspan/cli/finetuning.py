@@ -1,23 +1,16 @@
 """`longspan pretrain | finetune`: single runs on a corpus, and from a checkpoint."""
 
-import contextlib
-import dataclasses
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longspan.cli.common import print_note
-from longspan.cli.importing import Kind, TextOptions, default_name, import_files
+from longspan.cli.importing import Kind, TextOptions, import_files
 from longspan.cli.options import ChangeOptions, Json, RunOptions, Text, options, protocol_option
 from longspan.cli.running import run_one
 from longspan.errors import OptionError, check_name
 
 if TYPE_CHECKING:
-    from longspan.arena import RunPaths
     from longspan.arena.one_run import RunChoices
 
 RECIPE = "Protocol of the recipe, or a file, mine.toml or mine.py."
@@ -118,81 +111,38 @@ def finetune(
     paths = folders.run_paths(data=Path(data) if task and data else None)
     start = open_checkpoint(checkpoint)  # before anything is imported
     choices = _choices(mechanism, protocol, start_options, changes)
-    with _open_task(task, data, texts, paths, is_plan=changes.is_plan) as (name, paths):
-        experiment = finetuning_experiment(start, name, choices)
-        run_one([experiment], paths, changes, as_json)
-    if changes.is_plan and not task:
-        flags = {"--dry-run": changes.dry_run, "--measure": changes.measure}
-        planning = " and ".join(flag for flag, is_set in flags.items() if is_set)
-        print_note("next:", f"longspan finetune {checkpoint}, the same command without {planning}")
+    name = _task_name(task, data, texts, paths.cache, is_plan=changes.is_plan)
+    run_one([finetuning_experiment(start, name, choices)], paths, changes, as_json)
 
 
-@contextlib.contextmanager
-def _open_task(
-    task: str | None,
-    data: str | None,
-    options: TextOptions,
-    paths: "RunPaths",
-    *,
-    is_plan: bool,
-) -> Iterator[tuple[str, "RunPaths"]]:
-    """Yield the name of the task and the paths; without a task, texts of one's own are imported.
-
-    Where runs are planned alone, the cache is a temporary one.
+def _task_name(
+    task: str | None, data: str | None, texts: TextOptions, cache: Path, *, is_plan: bool
+) -> str:
+    """Return the name of the task; without one, texts of one's own are imported.
 
     Raises:
-        OptionError: there are none, a column is not named, or options of texts are given to a task.
+        OptionError: there are none, a column is not named, options of texts are given to a task, or
+            a plan would import the texts.
         DataError: the file is unusable.
     """
-    from longspan.tasks import TASKS
-
+    flags = texts.flags()
     if task is not None:
-        if flags := options.flags():
+        if flags:
             raise OptionError(
                 f"{', '.join(flags)}: for own texts, which take no TASK, got {task}; omit either"
             )
-        yield task, paths
-        return
+        return task
     if data is None:
         raise OptionError("finetune takes a TASK, or --data FILE with the columns of texts")
-    kind: Kind = "texts" if options.summary is None else "summaries"
-    if kind == "summaries" and (flags := options.flags("label", "target", "pair")):
-        raise OptionError(f"--summary is the target of the texts; omit {', '.join(flags)}")
-    if not is_plan:
-        yield import_files(kind, [data], options, paths.cache), paths
-        return
-    with _temporary_cache(data, options, paths) as cache:
-        registered = dict(TASKS)
-        name = import_files(kind, [data], options, cache)
-        for other, cls in registered.items():  # one of them may have trained the checkpoint
-            TASKS.setdefault(other, cls)
-        yield name, dataclasses.replace(paths, cache=cache)
-
-
-@contextlib.contextmanager
-def _temporary_cache(data: str, options: TextOptions, paths: "RunPaths") -> Iterator[Path]:
-    """Yield a cache that is removed afterwards; it knows the earlier import of the name.
-
-    So another import under the name is refused as in the cache of the command.
-
-    Raises:
-        OptionError: the name is invalid.
-    """
-    from longspan.arena.protocols.files import register_imports
-    from longspan.data.imports.stored import check_task_name
-    from longspan.data.imports.texts import TextsDescription
-
-    name = options.name or default_name(data)
-    check_task_name(name)
-    with tempfile.TemporaryDirectory(prefix="longspan-") as folder:
-        cache = Path(folder)
-        if (earlier := TextsDescription.path(paths.cache, name)).is_dir():
-            rows = shutil.ignore_patterns("*.parquet")  # may be large; compared by their sha256
-            shutil.copytree(earlier, TextsDescription.path(cache, name), ignore=rows)
-        try:
-            yield cache
-        finally:
-            register_imports(paths.cache)
+    kind: Kind = "texts" if texts.summary is None else "summaries"
+    if kind == "summaries" and (others := texts.flags("label", "target", "pair")):
+        raise OptionError(f"--summary is the target of the texts; omit {', '.join(others)}")
+    if is_plan:
+        raise OptionError(
+            f"--dry-run and --measure take an imported TASK, got --data {data}; run longspan data "
+            f"import {kind} {data} first"
+        )
+    return import_files(kind, [data], texts, cache)
 
 
 def _choices(

@@ -41,9 +41,6 @@ Source = Annotated[str, typer.Argument(help="FOLDER, git REVISION or REVISION:FO
 @app.command(name="list")
 def list_(
     folders: Folders = None,
-    commands: Annotated[
-        bool, typer.Option("--commands", help="Print the line that repeats each run instead.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """List records."""
@@ -52,10 +49,6 @@ def list_(
     rows = [_row(record) for record in load_results(folders or [RUNS])]
     if as_json:
         print_json(rows)
-        return
-    if commands:
-        for row in rows:
-            print_text(_printable(row["command"]))
         return
     names = ("protocol", "task", "row_name", "seed", "test", "config_hash", "date", "code")
     shown = [{**row, "test": _format_outcome(row["test"], row["metric"])} for row in rows]
@@ -189,37 +182,6 @@ def rerun(record: Record, folders: DataOptions, as_json: Json = False) -> None:
     else:
         _print_rerun(comparison)
     if not comparison.is_equal:
-        raise typer.Exit(1)
-
-
-@app.command()
-def score_rules(
-    sources: DataOptions,
-    folders: Folders = None,
-    as_json: Json = False,
-) -> None:
-    """Score the rules without a model in records that lack them, and write them there.
-
-    Reports give no margin, verdict or correlation on a task whose rules were not scored. The data
-    must be those of the record. The exit code is 1 if the rules of a record were not scored.
-    """
-    from longspan.arena.finished_run import score_rules as score
-    from longspan.results import result_paths
-
-    paths = sources.run_paths(device="cpu")
-    records = [path for folder in folders or [RUNS] for path in result_paths(folder)]
-    scored_records = score(records, paths)
-    if as_json:
-        print_json([{**dataclasses.asdict(one), "path": str(one.path)} for one in scored_records])
-    else:
-        for one in scored_records:
-            metric, rules = get_metric(one.metric), (one.rules or {}).get("test", {})
-            scored = ", ".join(f"{name} {metric.format(value)}" for name, value in rules.items())
-            print_text(_printable(f"{one.path}: {one.reason or scored or 'the task has no rules'}"))
-        print_text(
-            f"{count(sum(one.rules is not None for one in scored_records), 'record')} scored"
-        )
-    if any(one.rules is None for one in scored_records):
         raise typer.Exit(1)
 
 

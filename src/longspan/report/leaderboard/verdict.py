@@ -10,7 +10,7 @@ from longspan.report.leaderboard.levels import SOLVED, has_solved_level, is_at_f
 from longspan.report.leaderboard.values import Cell, Cost, Leaderboard, Row, RowGroup, TaskColumn
 from longspan.report.numbers import Number, magnitude, memory
 
-UNSCORED_RULES = "rules were not scored; run `longspan results score-rules FOLDER`"
+UNSCORED_RULES = "rules were not scored by the version that trained it"
 
 
 class _Task(NamedTuple):
