@@ -117,7 +117,8 @@ def _check_start(start: StartConfig, task: Task) -> None:
     if task.length > start.positions and start.extend_positions is None:
         remedies = (
             "copy positions with --extend-positions tile",
-            f"lengthen it with longspan longify CHECKPOINT --max-length {task.length} --out FOLDER",
+            f"lengthen it with longspan longify CHECKPOINT --max-length {task.length} "
+            "--output FOLDER",
         )
         if start.checkpoint is None:
             remedies = (

@@ -55,7 +55,7 @@ class SavedCheckpoint:
         if len(names) > 1:
             raise OptionError(
                 f"the layers of {self.folder} have several mechanisms ({', '.join(names)}), a run "
-                "has one; convert the source with longspan longify --attention NAME"
+                "has one; convert the source with longspan longify --mechanism NAME"
             )
         options = config.attention_options
         if not isinstance(options, dict) and any(x != options[0] for x in options):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -240,6 +241,30 @@ def run_one(
         raise RunError(failed[0].reason)
     if IS_MAIN:
         print_results(results[-1:], as_json)
+        for command in (x for last in results[-1:] for x in _next_commands(last, paths)):
+            print_note("next:", command)
+
+
+def _next_commands(result: "Result", paths: "RunPaths") -> list[str]:
+    """Return the commands that use a trained model."""
+    from longspan.files import cache_folder
+    from longspan.models.heads import find_head
+    from longspan.tasks import TASKS
+    from longspan.tasks.encoded_text import EncodedTextTask
+    from longspan.tasks.info import LANGUAGE_MODELING
+
+    record = shlex.quote(str(paths.runs / result.protocol / result.task / result.filename))
+    task = TASKS[result.task]
+    head = find_head(task.info.head)
+    commands = [f"eval {record}"]
+    if task.info.head in LANGUAGE_MODELING:
+        commands += [f"finetune {record} TASK"]
+    elif issubclass(task, EncodedTextTask) and not head.compares_examples:
+        columns = "--text COLUMN" + " --pair COLUMN" * (len(head.texts) - 1)
+        commands += [f"predict {record} FILE {columns} --output predicted.csv"]
+    if paths.cache != cache_folder():
+        commands = [f"{x} --cache {shlex.quote(str(paths.cache))}" for x in commands]
+    return [f"longspan {x}" for x in (f"report {record}", *commands)]
 
 
 def _experiments(

@@ -1,6 +1,6 @@
 """Figures of the sections of a leaderboard, and their files."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -211,27 +211,3 @@ def write_figure(figure: Figure, folder: Path, format: str, medium: Medium = PRI
     with atomic_write(path) as temporary:
         temporary.write_bytes(content.png(scale=8))
     return [path]
-
-
-def write_attention_maps(analyses: Sequence[Analysis], folder: Path) -> list[Path]:
-    """Write the rollouts and the similarities of embeddings as PNG files.
-
-    Args:
-        analyses: analyses to draw.
-        folder: folder, created if needed; files of the same names are replaced.
-
-    Returns:
-        The files.
-
-    Raises:
-        RunError: a file cannot be written.
-    """
-    figures = (
-        figure
-        for one in analyses
-        for figure in (
-            *_rollout_figures(one, one.row_name),
-            *_similarity_figures(one, one.row_name, is_fine=True),
-        )
-    )
-    return [path for figure in figures for path in write_figure(figure, folder, "png")]

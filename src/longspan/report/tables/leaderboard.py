@@ -41,7 +41,17 @@ from longspan.report.tables.columns import (
     score_entry,
     state_entry,
 )
-from longspan.report.tables.table import SEPARATOR, Column, Entries, Entry, Role, Table, make_table
+from longspan.report.tables.table import (
+    MINOR,
+    SEPARATOR,
+    USEFUL,
+    Column,
+    Entries,
+    Entry,
+    Role,
+    Table,
+    make_table,
+)
 from longspan.results import BASELINE, Failure, Result
 from longspan.results.commands import commands_of
 
@@ -175,9 +185,8 @@ def _columns(board: Leaderboard, group: RowGroup) -> list[Column]:
         *(_task_column(board, i) for i in range(len(board.columns))),
         *(_mean_column(board.means, i) for i in range(len(board.means))),
         *([RANK] if any(RANK.entry(row).value for row in group.rows) else []),
-        TOKENS_PER_SECOND,
-        MEMORY,
-        *(replace(column, is_minor=True) for column in minor),
+        *(replace(column, priority=USEFUL) for column in (TOKENS_PER_SECOND, MEMORY)),
+        *(replace(column, priority=MINOR) for column in minor),
     ]
 
 
