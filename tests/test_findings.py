@@ -134,16 +134,15 @@ def test_scores_of_recall_of_eight_pairs():
     scores = {}
     for x in load_results([RESULTS / "mixers"]):
         if x.task == "recall" and x.seed == 0:
-            name = x.overrides.get("variant") or x.overrides.get("row") or x.mechanism
-            scores[name] = f"{100 * x.score():.1f}"
+            scores[x.mechanism, x.config.model.short_convolution] = f"{100 * x.score():.1f}"
             rule = f"{100 * x.rules['test']['last value']:.1f}"
     for name in ("full", "linear", "delta", "ssd"):
-        assert scores[f"{name}-convolution"] == "100.0"
-    assert f"`gated_delta` {scores['gated_delta-convolution']} %" in PROSE
-    assert f"`full` {scores['full']} and `linear` {scores['linear']} %" in PROSE
+        assert scores[name, 3] == "100.0"
+    assert f"`gated_delta` {scores['gated_delta', 3]} %" in PROSE
+    assert f"`full` {scores['full', 0]} and `linear` {scores['linear', 0]} %" in PROSE
     assert f'the rule "last value" has {rule} %' in PROSE
-    assert f"with a key, has {scores['synthesizer-convolution']} %" in PROSE
-    assert f"far below the length, {scores['local-convolution']} %" in PROSE
+    assert f"with a key, has {scores['synthesizer', 3]} %" in PROSE
+    assert f"far below the length, {scores['local', 3]} %" in PROSE
 
 
 def test_every_finding_has_its_parts():
