@@ -1,6 +1,7 @@
 """Render docs/benchmarks.md and, by `result_tables`, results/README.md and parts of README.md.
 
-`speedrun_tables` renders the table of docs/speedrun.md; `step_chart`, `peer_chart` draw pictures.
+`speedrun_tables` renders the table of docs/speedrun.md, `ladder_tables` those of docs/findings.md;
+`step_chart` and `peer_chart` draw pictures.
 
     python benchmarks/tables.py
 
@@ -12,6 +13,7 @@ import json
 from pathlib import Path
 
 import data_tables
+import ladder_tables
 import mechanism_tables
 import peer_chart
 import peer_tables
@@ -69,6 +71,7 @@ def render() -> str:
 def main() -> None:
     PAGE.write_text(render())
     speedrun_tables.main()
+    ladder_tables.main()
     result_tables.main()
     step_chart.main()
     peer_chart.main()

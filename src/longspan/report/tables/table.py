@@ -15,7 +15,7 @@ from longspan.report.numbers import MISSING, loss
 SEPARATOR = " · "  # between the parts of a detail
 Value = int | float | str | None
 Kind = Literal["text", "higher", "lower", "score"]
-Role = Literal["task", "mean", "rank"]
+Role = Literal["task", "mean", "rank", "time"]
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,9 @@ class Column:
         show: function from a value to its text.
         wraps: pages may break its text into lines.
         is_minor: a narrow terminal leaves the column out, and names it.
-        role: part in a mean that pages compute for chosen tasks; None for none.
-        metric: metric of the column, for such a mean.
+        role: part in a mean that pages compute for chosen tasks, or outcome of a task with a
+            goal (time); None for none.
+        metric: metric of a column of scores.
     """
 
     name: str
