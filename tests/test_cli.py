@@ -25,22 +25,35 @@ from longspan.config import Budget
 from longspan.results import Failure, RunRecord, load_results, result_paths
 from longspan.tasks import TASKS
 
-SHARED, DATA = {"--json", "--import", "--help"}, {"--cache", "--data"}
+COMMON, DATA = {"--import", "--help", "--quiet", "-q"}, {"--cache", "--data"}
+SHARED, GROUP = {*COMMON, "--json"}, {"--help", "-h"}
 RUNS = "--accept-changes --budget --device --dry-run --measure --parallel --protocol --runs --set"
-FILES = "--delimiter --drop-empty --encoding --label --name --pair --replace --summary --target"
-RUNS, FILES = {*RUNS.split()}, {*FILES.split(), "--test", "--text", "--validation"}
+RUNS, TASK = {*RUNS.split()}, {"--cache", "--protocol", "--set"}
+HELD_OUT = {"--name", "--replace", "--test", "--validation"}
+ROWS = {*HELD_OUT, "--delimiter", "--drop-empty", "--encoding", "--text"}
+LABELS, SUMMARY = {*ROWS, "--label", "--pair", "--target"}, {*ROWS, "--summary"}
+READING = {
+    "--delimiter",
+    "--document",
+    "--encoding",
+    "--kind",
+    "--limit",
+    "--skip-bad",
+    "--text",
+    "--vocab-size",
+}
 FLAGS = {
-    "": {"--debug", "--help", "--no-debug"},
-    "results score-rules": {*SHARED, *DATA, "FOLDERS"},
+    "": {*GROUP, "--debug", "--version"},
     "arena": {*RUNS, *SHARED, *DATA, "--cpus-per-run", "--gpus-per-run", "--grid", "--mechanisms",
-              "--ray", "--retry-failed", "--seeds", "--select", "--tasks", "--tune", "--workers"},
+              "--ray", "--retry-failed", "--score-trials", "--seeds", "--select", "--tasks",
+              "--tune", "--workers"},
     "train": {*RUNS, *SHARED, *DATA, "MECHANISM", "TASK", "--seed"},
-    "pretrain": {*RUNS, *SHARED, "CORPUS", "--cache", "--extend-positions", "--mechanism", "--seed",
-                 "--start"},
-    "finetune": {*RUNS, *FILES, *SHARED, *DATA, "CHECKPOINT", "--extend-positions", "--mechanism",
-                 "--seed", "--task"},
-    "eval": {*SHARED, *DATA, "RECORD", "--batch-size", "--device", "--examples", "--set", "--split",
-             "--task"},
+    "pretrain": {*RUNS, *SHARED, "CORPUS", "START", "--cache", "--extend-positions", "--mechanism",
+                 "--seed"},
+    "finetune": {*RUNS, *LABELS, *SUMMARY, *SHARED, *DATA, "CHECKPOINT", "TASK",
+                 "--extend-positions", "--mechanism", "--seed"},
+    "eval": {*SHARED, *DATA, "RECORDS", "--batch-size", "--device", "--examples", "--lengths",
+             "--set", "--split", "--task"},
     "predict": {*SHARED, *DATA, "FILE", "RECORD", "--delimiter", "--device", "--encoding",
                 "--output", "--pair", "--text"},
     "generate": {*SHARED, *DATA, "CHECKPOINT", "--device", "--greedy", "--max-new-tokens",
@@ -48,42 +61,42 @@ FLAGS = {
                  "--temperature", "--top-k", "--top-p"},
     "answers": {*SHARED, *DATA, "RECORD", "--batch-size", "--device", "--output", "--split"},
     "export": {*SHARED, *DATA, "RECORD", "--license", "--output"},
-    "longify": {*SHARED, "SOURCE", "--attention", "--decoder-max-length", "--drop", "--freeze",
-                "--max-length", "--new", "--out", "--positions", "--revision", "--seed", "--set"},
-    "convert": {*SHARED, "SOURCE", "--drop", "--new", "--out", "--revision", "--seed", "--to"},
+    "longify": {*SHARED, "SOURCE", "--decoder-max-length", "--drop", "--freeze", "--max-length",
+                "--mechanism", "--new", "--output", "--positions", "--revision", "--seed", "--set"},
+    "convert": {*SHARED, "SOURCE", "--drop", "--new", "--output", "--revision", "--seed", "--to"},
     "list": {*SHARED, "WHAT"},
     "show": {*SHARED, "NAME"},
-    "protocols": {"--help"},
-    "protocols list": {*SHARED},
-    "protocols show": {*SHARED, "NAME"},
+    "protocols": GROUP,
     "protocols check": {*SHARED, "NAME", "--all", "--cache", "--tasks"},
     "protocols diff": {*SHARED, "A", "B", "--cache", "--mechanisms", "--tasks"},
-    "data": {"--help"},
+    "data": GROUP,
     "data list": {*SHARED, *DATA},
-    "data build": {*SHARED, *DATA, "TASK", "--protocol", "--set"},
-    "data import": {*FILES, *SHARED, "PATH", "TASK", "--cache", "--document", "--kind", "--limit",
-                    "--objective", "--protocol", "--set", "--skip-bad", "--tokenizer",
-                    "--vocab-size", "--vocabulary", "--weights"},
-    "data tokenizer": {"FOLDER", "PATH", "--delimiter", "--document", "--encoding", "--help",
-                       "--import", "--kind", "--limit", "--lowercase", "--skip-bad", "--text",
-                       "--vocab-size"},
+    "data build": {*SHARED, *DATA, *TASK, "TASK"},
+    "data import": GROUP,
+    "data import TASK": {*SHARED, *TASK, "PATH", "TASK"},
+    "data import texts": {*LABELS, *SHARED, *TASK, "PATH"},
+    "data import summaries": {*SUMMARY, *SHARED, *TASK, "PATH"},
+    "data import corpus": {*HELD_OUT, *READING, *SHARED, *TASK, "PATH", "--objective",
+                           "--tokenizer", "--vocabulary", "--weights"},
+    "data import beir": {*HELD_OUT, *SHARED, *TASK, "PATH"},
+    "data import dpr": {*HELD_OUT, *SHARED, *TASK, "PATH"},
+    "data tokenizer": {*READING, *COMMON, "PATH", "--lowercase", "--output"},
     "data verify": {*SHARED, "TASK", "--cache"},
-    "data card": {"TASK", "--cache", "--help", "--import", "--protocol", "--set"},
-    "data show": {"TASK", "--cache", "--count", "--help", "--import", "--png", "--protocol",
-                  "--row", "--set", "--split", "--svg"},
-    "report": {*SHARED, "PLACES", "--figure-format", "--figures", "--format", "--mechanisms",
-               "--output", "--section", "--spread", "--style"},
-    "analyze": {*SHARED, *DATA, "RECORDS", "--device", "--examples", "--plot", "--rollout",
+    "data card": {*COMMON, *TASK, "TASK"},
+    "data show": {*COMMON, *TASK, "TASK", "--count", "--output", "--row", "--split"},
+    "report": {*SHARED, "PLACES", "--figure-format", "--figures", "--format", "--legend",
+               "--mechanisms", "--output", "--section", "--spread", "--style", "--sweep", "--wide"},
+    "analyze": {*SHARED, *DATA, "RECORDS", "--device", "--examples", "--rollout",
                 "--samples", "--token"},
     "bench": {*SHARED, "SUITE", "--batch-size", "--device", "--dtypes", "--heads", "--hidden-size",
-              "--layers", "--lengths", "--max-seconds", "--mechanisms", "--out", "--padding",
+              "--layers", "--lengths", "--max-seconds", "--mechanisms", "--output", "--padding",
               "--passes", "--runs", "--scopes", "--threads", "--times", "--tokens"},
     "context": {*SHARED, *DATA, "RECORDS", "--blocks", "--device", "--max-context", "--split",
                 "--tolerance"},
-    "results": {"--help"},
-    "results list": {*SHARED, "FOLDERS", "--commands"},
+    "results": GROUP,
+    "results list": {*SHARED, "FOLDERS"},
     "results check": {*SHARED, "PATHS", "--contribution"},
-    "results export": {*SHARED, "FOLDERS", "--output", "--schema"},
+    "results export": {*SHARED, "FOLDERS", "--output"},
     "results rerun": {*SHARED, *DATA, "RECORD"},
     "results diff": {*SHARED, "A", "B"},
 }  # fmt: skip
@@ -91,7 +104,7 @@ FLAGS = {
 
 def flags_by_command(command, name=""):
     """Return the names of the options and arguments of every command."""
-    context = typer.Context(command)
+    context = typer.Context(command, **command.context_settings)
     found = set()
     for parameter in command.get_params(context):
         options = [*parameter.opts, *parameter.secondary_opts]

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from longspan.arena import PROTOCOLS
 from longspan.attention import MECHANISMS, build
 from longspan.errors import InputError, OptionError
+from longspan.report.statistics.survival import verdicts_by_seed
 from longspan.report.tables.published import read_published
-from longspan.results import load_efficiency
+from longspan.results import load_efficiency, load_results
 from own_files import reviews, write_csv
 from roads import run_shell
 
@@ -153,17 +155,29 @@ def test_rows_longer_than_the_maximum_are_refused_where_stated(name):
         assert attention(*inputs(1000)).isfinite().all()
 
 
-def test_number_of_mechanisms():
+def test_numbers_of_mechanisms_and_seeds_are_those_of_the_records():
     claim("Thirty-five sequence mixers")
     assert len(MECHANISMS) == 35
+    claim("trains 24 mechanisms on two small tasks with three seeds")
+    assert len(PROTOCOLS["quick"].default_rows) == 24
+    seeds = {}
+    for path in (ROOT / "results" / "quick").glob("*/*.json"):
+        record = json.loads(path.read_text())
+        seeds.setdefault(record["config"]["mechanism"]["name"], set()).add(record["seed"])
+    assert set(seeds) == set(PROTOCOLS["quick"].default_rows)
+    assert all(numbers >= {0, 1, 2} for numbers in seeds.values())
 
 
-def test_recall_of_two_pairs_is_said_to_be_no_look_up():
-    """Records of `quick` from before recall of eight pairs are marked, others are not."""
-    paths = (ROOT / "results" / "quick" / "recall").glob("*.json")
-    options = [json.loads(path.read_text())["config"]["task"]["options"] for path in paths]
-    marked = "Recall has two pairs at fixed places here: it does not measure look-up" in PROSE
-    assert marked == any(x["pairs"] == 2 for x in options)
+def test_every_seed_alone_gives_the_verdict_of_the_first_table():
+    """One row may lie at the border; controls may not."""
+    lines = verdicts_by_seed(load_results([ROOT / "results" / "quick"]))
+    assert len(lines) == 48
+    disagreeing = {(line.row, line.task) for line in lines if not line.agree}
+    assert len(disagreeing) <= 2, disagreeing
+    solved = {(line.row, line.task): set(line.solved.values()) for line in lines}
+    assert solved["full", "recall"] == solved["full", "needle"] == {True}
+    controls = [("synthesizer", "recall"), ("convolution", "recall"), ("convolution", "needle")]
+    assert all(solved[control] == {False} for control in controls)
 
 
 def test_twenty_mixers_ran_on_the_gpus_that_the_readme_names():

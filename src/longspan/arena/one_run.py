@@ -141,7 +141,7 @@ def pretraining_experiment(
         return _from_checkpoint(protocol, start, corpus, choices)
     if choices.extend_positions is not None:
         raise OptionError(
-            "positions of a checkpoint are extended, and none is named; add --start CHECKPOINT, or "
+            "positions of a checkpoint are extended, and none is named; name one to start from, or "
             "omit --extend-positions"
         )
     name = choices.mechanism or BASELINE

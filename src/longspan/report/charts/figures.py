@@ -1,6 +1,6 @@
 """Figures of the sections of a leaderboard, and their files."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from longspan.report.charts.pictures import Heatmap, Picture, save_svg
 from longspan.report.charts.rollout_pictures import draw_rollouts
 from longspan.report.charts.similarity_maps import draw_similarity, draw_similarity_grid
 from longspan.report.charts.styles import PRINT, Medium, Spec, save_chart
+from longspan.report.charts.sweeps import sweep_charts
 from longspan.report.charts.tradeoff import PANELS, score_against_cost
 from longspan.report.context import Context
 from longspan.report.leaderboard.values import Leaderboard
@@ -26,6 +27,7 @@ from longspan.report.tables.attention_span import required_spans
 from longspan.report.tables.columns import measured_task_rows
 from longspan.report.tables.context_use import measured_rows
 from longspan.report.tables.slices import properties
+from longspan.report.tables.sweep import length_points, sweep_points
 from longspan.report.tables.table import slug
 from longspan.results import BASELINE, Analysis
 
@@ -75,6 +77,23 @@ def slice_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
             chart = slice_series(board, i, name, context.styles)
             caption = f"{task.label} by {name}"
             yield from _chart(board, f"slices {task.label} {name}", caption, chart)
+
+
+def length_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
+    """Draw the test score against the length of the evaluation, for each task."""
+    for i in range(len(board.columns)):
+        points = length_points(board, context.evaluations, i)
+        for label, chart in sweep_charts(points, "length", context.styles.medium):
+            yield from _chart(board, f"lengths {label}", f"{label}, by length", chart)
+
+
+def sweep_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
+    """Draw the test score against the swept option, for each group of runs."""
+    option = context.sweep
+    for label, chart in sweep_charts(
+        sweep_points(board, option), option or "", context.styles.medium
+    ):
+        yield from _chart(board, f"sweep {option} {label}", f"{label}, by {option}", chart)
 
 
 def span_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
@@ -192,27 +211,3 @@ def write_figure(figure: Figure, folder: Path, format: str, medium: Medium = PRI
     with atomic_write(path) as temporary:
         temporary.write_bytes(content.png(scale=8))
     return [path]
-
-
-def write_attention_maps(analyses: Sequence[Analysis], folder: Path) -> list[Path]:
-    """Write the rollouts and the similarities of embeddings as PNG files.
-
-    Args:
-        analyses: analyses to draw.
-        folder: folder, created if needed; files of the same names are replaced.
-
-    Returns:
-        The files.
-
-    Raises:
-        RunError: a file cannot be written.
-    """
-    figures = (
-        figure
-        for one in analyses
-        for figure in (
-            *_rollout_figures(one, one.row_name),
-            *_similarity_figures(one, one.row_name, is_fine=True),
-        )
-    )
-    return [path for figure in figures for path in write_figure(figure, folder, "png")]

@@ -23,6 +23,7 @@ class Cost:
     inference_examples_per_second: Number | None = None
     inference_peak_memory: Number | None = None  # bytes
     gflops: Number | None = None  # one example, forward
+    state_bytes: Number | None = None  # of a causal model between two tokens
     hardware: str | None = None  # device, number type, processes
 
 

@@ -12,7 +12,7 @@ from longspan.report.numbers import Number, count, magnitude, memory
 from longspan.report.statistics.survival import Survival, seeds_needed
 
 NAMED = 10  # rows that a sentence names; more are counted alone
-UNSCORED_RULES = "rules were not scored; run `longspan results score-rules FOLDER`"
+UNSCORED_RULES = "rules were not scored by the version that trained it"
 
 
 class _Task(NamedTuple):

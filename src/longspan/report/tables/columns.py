@@ -145,6 +145,13 @@ def mean_score_on(runs: Iterable[Result], split: str) -> float | None:
     return mean([run.score(split) if split in run.scores else None for run in runs])
 
 
+def state_entry(value: Number | None, runs: Iterable[Result]) -> Entry:
+    """Return bytes of a state; below, whether that of some run grows with the tokens."""
+    growths = [run.decoding_state.grows for run in runs if run.decoding_state]
+    detail = ("grows" if any(growths) else "constant") if growths else ""
+    return Entry(value=value, text=memory(value), detail=detail)
+
+
 def _rank(line: TaskRow, end: int) -> int | None:
     ranks = line.placement and line.placement.ranks
     return ranks[end] if ranks else None
@@ -198,6 +205,12 @@ INFERENCE_MEMORY = Column(
     value=lambda x: x.cost.inference_peak_memory,
     show=memory,
 )
+STATE = Column(
+    name="State",
+    kind="lower",
+    about="Bytes that a causal model keeps between two tokens of one example.",
+    value=lambda x: state_entry(x.cost.state_bytes, x.runs),
+)
 GFLOPS = Column("GFLOPs", "lower", "One example, forward.", lambda x: x.cost.gflops, significant)
 TRAINING_TIME = Column(
     name="Training time",
@@ -212,6 +225,7 @@ COST = (
     MECHANISM,
     TASK,
     PARAMETERS,
+    STATE,
     GFLOPS,
     Column(
         name="Attended pairs",
@@ -314,6 +328,7 @@ SCORES = (
     replace(MEMORY, name="Peak memory bytes"),
     replace(INFERENCE_SPEED, name="Inference examples per second"),
     replace(INFERENCE_MEMORY, name="Inference peak memory bytes"),
+    Column("State bytes", "lower", value=lambda x: x.cost.state_bytes),
     GFLOPS,
     Column(
         name="Backend",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from longspan.report.numbers import duration_of, memory, percent, quotient, ratio, significant
 from longspan.report.tables.published import PublishedFigure, is_at_length, published_base
-from longspan.report.tables.table import Column, Entry, Table, make_table
+from longspan.report.tables.table import MINOR, Column, Entry, Table, make_table
 from longspan.results import BASELINE, EfficiencyRecord, Measurement
 
 ABOUT = (
@@ -85,8 +85,8 @@ def _measured_table(
             ratio,
         ),
         Column("Of the limit, %", "higher", value=lambda x: x.useful, show=percent),
-        Column("Executed", "lower", "", _executed, ratio, is_minor=True),
-        Column("Backend", "text", value=lambda x: x.backend, is_minor=True),
+        Column("Executed", "lower", "", _executed, ratio, priority=MINOR),
+        Column("Backend", "text", value=lambda x: x.backend, priority=MINOR),
     ]
     rows = sorted(measurements, key=lambda x: (x.length, x.mechanism != BASELINE))
     name = f"{record.suite}-{_title(group)}"
@@ -211,7 +211,7 @@ def _published_table(record: EfficiencyRecord, compared: Sequence[_Compared]) ->
         Column("Here", "text", value=lambda x: x.here, show=ratio),
         Column("Dtype", "text", value=lambda x: x.measurement.precision),
         Column("Rows", "text", value=lambda x: x.measurement.batch_size),
-        Column("Source", "text", value=lambda x: x.figure.source, is_minor=True),
+        Column("Source", "text", value=lambda x: x.figure.source, priority=MINOR),
     ]
     title = f"Published speed and memory over {BASELINE}"
     return make_table(f"{record.suite}-published", title, columns, compared, about=PUBLISHED)

@@ -36,10 +36,22 @@ from longspan.report.tables.columns import (
     INFERENCE_SPEED,
     MEMORY,
     PARAMETERS,
+    STATE,
     TOKENS_PER_SECOND,
     score_entry,
+    state_entry,
 )
-from longspan.report.tables.table import SEPARATOR, Column, Entries, Entry, Role, Table, make_table
+from longspan.report.tables.table import (
+    MINOR,
+    SEPARATOR,
+    USEFUL,
+    Column,
+    Entries,
+    Entry,
+    Role,
+    Table,
+    make_table,
+)
 from longspan.results import BASELINE, Failure, Result
 from longspan.results.commands import commands_of
 
@@ -163,6 +175,7 @@ def _columns(board: Leaderboard, group: RowGroup) -> list[Column]:
     minor = [
         *_measured(group, INFERENCE_SPEED, INFERENCE_MEMORY),
         Column("Parameters", "lower", f"Below: difference from {BASELINE}.", _parameters),
+        *_measured(group, replace(STATE, value=_state)),
         GFLOPS,
         Column("Family", "text", FAMILY_ABOUT, lambda row: row.family),
     ]
@@ -172,9 +185,8 @@ def _columns(board: Leaderboard, group: RowGroup) -> list[Column]:
         *(_task_column(board, i) for i in range(len(board.columns))),
         *(_mean_column(board.means, i) for i in range(len(board.means))),
         *([RANK] if any(RANK.entry(row).value for row in group.rows) else []),
-        TOKENS_PER_SECOND,
-        MEMORY,
-        *(replace(column, is_minor=True) for column in minor),
+        *(replace(column, priority=USEFUL) for column in (TOKENS_PER_SECOND, MEMORY)),
+        *(replace(column, priority=MINOR) for column in minor),
     ]
 
 
@@ -328,6 +340,12 @@ def _parameters(row: Row) -> Entry:
     number = PARAMETERS.entry(row)
     detail = f"{signed(100 * excess)} %" if excess else ""
     return Entry(value=number.value, text=number.text, detail=detail)
+
+
+def _state(row: Row) -> Entry:
+    return state_entry(
+        row.cost.state_bytes, [run for x in filter(None, row.cells) for run in x.runs]
+    )
 
 
 def _footer(board: Leaderboard, lead: int, width: int) -> list[Entries]:
