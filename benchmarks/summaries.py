@@ -12,10 +12,12 @@ from longspan.report.leaderboard.values import Cell, Floor, Leaderboard, RowGrou
 from longspan.report.leaderboard.verdict import verdict
 from longspan.wording import counted, device_text
 
-# What the scores of a protocol cannot say, whatever the records.
+TWO_PAIRS = (
+    "Recall of these records does not measure look-up: its two pairs are at fixed places, and "
+    "`synthesizer`, which compares no queries with keys, scores 100."
+)
+# What the scores of a protocol cannot say.
 LIMITS = {
-    "quick": "Recall of `quick` does not measure look-up: its two pairs are at fixed places, and "
-    "`synthesizer`, which compares no queries with keys, scores 100.",
     "lra-scaled": "Text and ListOps lie at their floors at this size: rows do not exceed the rules "
     "that count tokens, and that read the first operator. Ranks on them say little.",
 }
@@ -27,6 +29,7 @@ def summaries(boards: Sequence[Leaderboard]) -> list[str]:
     for name, several in groupby(boards, key=lambda board: board.protocol):
         lines += [f"## {name}", "", get(name).summary, ""]
         lines += [LIMITS[name], ""] if name in LIMITS else []
+        lines += [TWO_PAIRS, ""] if any(map(has_two_pairs, several := [*several])) else []
         for board in several:
             for group in board.groups:
                 lines += group_lines(board, group)
@@ -51,6 +54,12 @@ def group_lines(board: Leaderboard, group: RowGroup) -> list[str]:
     said = [conditions(board, group), *verdict(board, group)]
     header = f"| row | {' | '.join(heads)} |"
     return [" ".join(said), "", *table(header, "|---|" + "---:|" * len(columns), rows)]
+
+
+def has_two_pairs(board: Leaderboard) -> bool:
+    """Return whether runs on `recall` had two pairs."""
+    runs = (run for row in board.rows for i in range(len(row.cells)) for run in row.runs(i))
+    return any(x.task == "recall" and x.config.task.options["pairs"] == 2 for x in runs)
 
 
 def conditions(board: Leaderboard, group: RowGroup) -> str:

@@ -130,22 +130,6 @@ def test_first_operator_and_the_mechanisms_that_stop_at_it():
     assert f"`linear` has {seeds[0]}, {seeds[1]} and {seeds[2]} % with three seeds" in PROSE
 
 
-def test_scores_of_recall_of_eight_pairs():
-    scores = {}
-    for x in load_results([RESULTS / "mixers"]):
-        if x.task == "recall" and x.seed == 0:
-            name = x.overrides.get("variant") or x.overrides.get("row") or x.mechanism
-            scores[name] = f"{100 * x.score():.1f}"
-            rule = f"{100 * x.rules['test']['last value']:.1f}"
-    for name in ("full", "linear", "delta", "ssd"):
-        assert scores[f"{name}-convolution"] == "100.0"
-    assert f"`gated_delta` {scores['gated_delta-convolution']} %" in PROSE
-    assert f"`full` {scores['full']} and `linear` {scores['linear']} %" in PROSE
-    assert f'the rule "last value" has {rule} %' in PROSE
-    assert f"with a key, has {scores['synthesizer-convolution']} %" in PROSE
-    assert f"far below the length, {scores['local-convolution']} %" in PROSE
-
-
 def test_every_finding_has_its_parts():
     for section in FINDINGS.split("\n## ")[1:]:
         assert section.partition("\n")[0].endswith("?"), section[:60]
