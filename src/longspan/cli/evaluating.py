@@ -1,7 +1,7 @@
 """`longspan eval`: scoring of saved models, on their own task or on another."""
 
 import dataclasses
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,7 +77,11 @@ def evaluate(
     from the scores of trained models.
     """
     if lengths is not None:
-        _evaluate_lengths(records, lengths, task, changes, split, sample, folders, as_json)
+        from longspan.arena.cross_evaluation import evaluate_lengths
+
+        choices = {"task": task, "changes": changes, "split": split, **vars(sample)}
+        one = partial(evaluate_lengths, lengths=lengths, **choices)
+        measure_runs(records, folders, one, None, _print_one, as_json)
         return
     if len(records) > 1:
         raise OptionError("eval takes the record of one run; several need --lengths 256,1024")
@@ -96,29 +100,6 @@ def evaluate(
         print_json({"split": split, **score, "inference": cost})
     else:
         print_text(f"{split}: {_describe(evaluation.score, inference)}")
-
-
-def _evaluate_lengths(
-    records: list[Path],
-    lengths: list[int],
-    task: str | None,
-    changes: dict[str, Any],
-    split: str,
-    sample: SampleOptions,
-    folders: DeviceOptions,
-    as_json: bool,
-) -> None:
-    """Evaluate runs at several lengths; save and print the evaluations."""
-    from longspan.arena.cross_evaluation import evaluate_lengths
-
-    arguments = {"task": task, "changes": changes, "split": split, **vars(sample)}
-
-    def measure(
-        record: Path, paths: "RunPaths", progress: Callable[[int, int], object]
-    ) -> "list[CrossEvaluation]":
-        return evaluate_lengths(record, paths, lengths, **arguments)
-
-    measure_runs(records, folders, measure, "lengths", _print_one, as_json)
 
 
 def _print_one(one: "CrossEvaluation") -> None:
