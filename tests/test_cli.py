@@ -304,6 +304,25 @@ def test_eval_prints_recorded_score(cli, finished, tiny_cache):
     assert "examples/s" in out
 
 
+def test_lengths_of_several_runs_name_those_that_cannot(cli, finished, tiny_cache):
+    paths = sorted(finished.rglob("l*.json"))
+    where = ("--cache", tiny_cache, "--device", "cpu")
+    code, out, err = cli("eval", finished, "--lengths", "16,32", *where, "--json")
+    assert (code, json.loads(out)) == (1, [])
+    for path in [x for x in paths if "work" not in x.parts]:
+        assert f"failed: {path.stem}: no option of task 'listops' called 'length'" in err
+
+
+def test_report_sweeps_an_option(cli, finished, tmp_path):
+    code, out, _ = cli("report", finished, "--sweep", "mechanism.window", "--json")
+    assert code == 0
+    (line,) = json.loads(out)[0]["rows"]
+    assert "local" in line.values()
+    code, _, err = cli("report", finished, "--sweep", "mechanism.windw")
+    assert code == 2
+    assert "did you mean mechanism.window" in err
+
+
 @pytest.mark.parametrize(("what", "names"), [
     ("mechanisms", MECHANISMS), ("tasks", TASKS), ("protocols", protocol_names()),
 ])  # fmt: skip

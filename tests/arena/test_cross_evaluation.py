@@ -289,6 +289,8 @@ def test_model_is_scored_at_every_length_but_its_own(tiny_cache, tmp_path):
         changes = {"task.length": one.length}
         alone = evaluate_elsewhere(record, paths, changes=changes)
         assert (alone.score, alone.changed_options) == (one.score, {"length": one.length})
+    few = evaluate_lengths(record, paths, [16, 32], changes={"task.train": 8})
+    assert [(one.length, one.score) for one in few] == [(32, scored[1].score)]
     with pytest.raises(OptionError, match="length=1 is too short"):
         evaluate_lengths(record, paths, [1])
 

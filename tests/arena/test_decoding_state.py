@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+import torch
 
 import tiny
 import toy_heads
@@ -112,3 +113,19 @@ def test_causal_field_keeps_the_hash_of_other_runs():
     before = get("diagnostic").config("recall", "full")
     assert hash_config(override(plain, {}).config) == plain.hash
     assert hash_config(before) != recall().hash != plain.hash
+
+
+@pytest.mark.parametrize("task_name", ["recall", "needle", "copying"])
+def test_causal_diagnostics_answer_before_they_read_on(task_name):
+    """Tokens after a query change no answer of a causal model, and those of an encoder."""
+    changes = {name: x for name, x in RECALL.items() if not name.startswith("task.")}
+    protocol = get("quick" if task_name == "needle" else "diagnostic")
+    for is_decoder in (True, False):
+        made = protocol.experiment(task_name, "linear", 0)
+        made = override(made, {**changes, "task.length": LENGTH, "model.is_decoder": is_decoder})
+        model = make_model(made, build(task_name, made.config.task.options)).eval()
+        ids = torch.arange(LENGTH)[None] % 7 + 2
+        later = ids.clone()
+        later[:, LENGTH // 2 :] += 1
+        first, second = (model(x).logits[:, : LENGTH // 2] for x in (ids, later))
+        assert torch.allclose(first, second, atol=1e-6) == is_decoder

@@ -160,5 +160,5 @@ def test_lengths_have_the_test_score_of_the_training_and_no_other_evaluations():
     (table,) = scores_by_length(board, evaluations)
     assert list(lines(table)[0].values())[2:] == [0.9, 0.8, 0.7]
     context = Context(boards=(board,), evaluations=tuple(evaluations))
-    assert sum("lengths" in x.name for x in board_figures(board, context)) == 1
+    assert sum("sweep-length" in x.name for x in board_figures(board, context)) == 1
     assert scores_by_length(board, evaluations[2:]) == []

@@ -101,10 +101,12 @@ def evaluate_lengths(
     training is left out: the record has its score. The other arguments and the errors are those of
     `evaluate_elsewhere`.
     """
-    trained = () if changes else (load_result(record).config.task.options.get("length"),)
+    has_other_data = {*(changes or {})} - {"task.train", "task.validation"}
+    trained = load_result(record).config.task.options.get("length")
     return [
         evaluate_elsewhere(record, paths, changes={**(changes or {}), LENGTH: x}, **arguments)
-        for x in sorted({*lengths}.difference(trained), reverse=True)
+        for x in sorted({*lengths}, reverse=True)
+        if has_other_data or x != trained
     ]
 
 

@@ -44,8 +44,7 @@ def make_result(
         start: checkpoint that the model started from.
     """
     config, final = apply_budget(experiment, resolved).config, outcome.final
-    model = outcome.network
-    metric = task.metrics[0].name
+    model, metric = outcome.network, task.metrics[0].name
     return Result(
         **run_identity(experiment, device_name(outcome.device)),
         **_data(task),

@@ -150,7 +150,7 @@ def select_and_score(
             ended = _load_trials(search, paths)
             selected = select_trials(ended, rule)
             if score_trials:
-                ended = [_with_test(one, paths, callback.on_build) for one in ended]
+                ended = [_with_test(one, paths) for one in ended]
             tuning = _tuning(search, ended, selected, rule)
             for one in selected:
                 experiment = one.trial.experiment
@@ -278,7 +278,9 @@ def _score_selected(
     # Imported only where something remains to be scored.
     from longspan.training.checkpoint import Checkpoints
 
-    task = _open_task(experiment, paths, report)
+    config = experiment.config.task
+    task = build(config.name, config.options)
+    task.open(paths.cache, paths.data, report)
     with hold_lock(paths.run_dir(experiment), "run"):
         result = _score_on_test(experiment, task, tuning, paths)
         trial_checkpoints = Checkpoints(paths.for_trials().run_dir(experiment))
@@ -288,30 +290,24 @@ def _score_selected(
     return result, moved
 
 
-def _open_task(experiment: Experiment, paths: RunPaths, report: ProgressCallback | None) -> Task:
-    """Open the task of a trial."""
-    config = experiment.config.task
-    task = build(config.name, config.options)
-    task.open(paths.cache, paths.data, report)
-    return task
-
-
-def _with_test(one: TrialResult, paths: RunPaths, report: ProgressCallback | None) -> TrialResult:
+def _with_test(one: TrialResult, paths: RunPaths) -> TrialResult:
     """Score a trial on test and write the score into its record, unless it has one or failed."""
-    from longspan.arena.finished_run import evaluate_selected
+    from longspan.arena.finished_run import evaluate_run
 
     if one.result is None or "test" in one.result.scores:
         return one
-    experiment = one.trial.experiment
-    record, trial = _load_trial(experiment, paths)
-    final = evaluate_selected(record, trial, _open_task(experiment, paths, report), paths)
-    result = dataclasses.replace(one.result, scores={**one.result.scores, **final.scores})
+    record = paths.for_trials().record_file(one.trial.experiment)
+    scores = {**one.result.scores, "test": evaluate_run(record, "test", paths)[0].score}
+    result = dataclasses.replace(one.result, scores=scores)
     write_record(result, record)
     return dataclasses.replace(one, result=result)
 
 
-def _load_trial(experiment: Experiment, paths: RunPaths) -> tuple[Path, Result]:
-    """Return the file of a trial's record, and the record with the code that scores it."""
+def _score_on_test(experiment: Experiment, task: Task, tuning: Tuning, paths: RunPaths) -> Result:
+    """Score the model of a trial on test."""
+    from longspan.arena.finished_run import evaluate_selected
+    from longspan.arena.record import pack_test_scores, score_slices
+
     record = paths.for_trials().record_file(experiment)
     trial = load_result(record)
     here = code_version(experiment)
@@ -320,15 +316,6 @@ def _load_trial(experiment: Experiment, paths: RunPaths) -> tuple[Path, Result]:
     if differing:
         earlier = [*trial.earlier_code, trial.code_version]
         trial = dataclasses.replace(trial, **vars(here), earlier_code=earlier)
-    return record, trial
-
-
-def _score_on_test(experiment: Experiment, task: Task, tuning: Tuning, paths: RunPaths) -> Result:
-    """Score the model of a trial on test."""
-    from longspan.arena.finished_run import evaluate_selected
-    from longspan.arena.record import pack_test_scores, score_slices
-
-    record, trial = _load_trial(experiment, paths)
     final = evaluate_selected(record, trial, task, paths)
     return dataclasses.replace(
         trial,

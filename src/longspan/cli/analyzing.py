@@ -129,7 +129,7 @@ def measure_runs(
     records: list[Path],
     folders: DeviceOptions,
     measure_one: "Callable[..., M | list[M]]",
-    noun: str,
+    noun: str | None,
     print_one: Callable[[M], None],
     as_json: bool,
 ) -> None:
@@ -140,7 +140,7 @@ def measure_runs(
         folders: folders of the data, and the device.
         measure_one: function of a record and paths that calls its argument `progress` with
             finished and total parts, and returns one side record, or several.
-        noun: name of these parts.
+        noun: name of these parts; None: the function names them, before their numbers.
         print_one: prints a side record.
         as_json: print JSON.
     """
@@ -155,7 +155,8 @@ def measure_runs(
     for path in paths:
         with Activity(err, path.stem) as status:
             try:
-                progress = partial(_show_progress, status, path.stem, noun)
+                names = (path.stem,) if noun is None else (path.stem, noun)
+                progress = partial(_show_progress, status, *names)
                 one = measure_one(path, run_paths, progress=progress)
             except LongspanError as error:
                 if len(paths) == 1:

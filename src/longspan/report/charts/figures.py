@@ -27,7 +27,7 @@ from longspan.report.tables.attention_span import required_spans
 from longspan.report.tables.columns import measured_task_rows
 from longspan.report.tables.context_use import measured_rows
 from longspan.report.tables.slices import properties
-from longspan.report.tables.sweep import length_points, sweep_points
+from longspan.report.tables.sweep import SweepPoint, length_points, sweep_points
 from longspan.report.tables.table import slug
 from longspan.results import BASELINE, Analysis
 
@@ -81,18 +81,20 @@ def slice_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
 
 def length_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
     """Draw the test score against the length of the evaluation, for each task."""
-    for i in range(len(board.columns)):
-        points = length_points(board, context.evaluations, i)
-        for label, chart in sweep_charts(points, "length", context.styles.medium):
-            yield from _chart(board, f"lengths {label}", f"{label}, by length", chart)
+    columns = range(len(board.columns))
+    points = [x for i in columns for x in length_points(board, context.evaluations, i)]
+    return _sweep(board, "length", points, context)
 
 
 def sweep_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
     """Draw the test score against the swept option, for each group of runs."""
-    option = context.sweep
-    for label, chart in sweep_charts(
-        sweep_points(board, option), option or "", context.styles.medium
-    ):
+    return _sweep(board, context.sweep or "", sweep_points(board, context.sweep), context)
+
+
+def _sweep(
+    board: Leaderboard, option: str, points: Sequence[SweepPoint], context: Context
+) -> Iterator[Figure]:
+    for label, chart in sweep_charts(points, option, context.styles.medium):
         yield from _chart(board, f"sweep {option} {label}", f"{label}, by {option}", chart)
 
 

@@ -82,7 +82,7 @@ def _dot(point: SweepPoint) -> dict[str, Any]:
     return {
         "row": point.row,
         "mechanism": point.row,
-        "place": point.place if is_number(point.place) else place_text(point.place),
+        "place": point.place,
         "at": place_text(point.place),
         "value": round(point.metric.shown(point.score), 3),
         "shown": point.metric.format(point.score),
@@ -95,11 +95,7 @@ def _floor_line(points: Sequence[SweepPoint], metric: Metric, encoding: Spec) ->
     floors = {
         place: mean([x.floor for x in points if x.place == place]) for place in places_of(points)
     }
-    values = [
-        {"place": x if is_number(x) else place_text(x), "value": metric.shown(y)}
-        for x, y in floors.items()
-        if y is not None
-    ]
+    values = [{"place": x, "value": metric.shown(y)} for x, y in floors.items() if y is not None]
     mark = {"type": "line", "strokeDash": [3, 3], "color": GRAY, "strokeWidth": 1}
     return {"data": {"values": values}, "mark": mark, "encoding": encoding}
 
@@ -107,8 +103,7 @@ def _floor_line(points: Sequence[SweepPoint], metric: Metric, encoding: Spec) ->
 def _places_axis(places: Sequence[Any], title: str) -> Spec:
     """Return the axis of the values: logarithmic where they span a factor, names in order."""
     if not all(map(is_number, places)):
-        order = [place_text(x) for x in places]
-        return {**nominal("place"), "type": "ordinal", "title": title, "sort": order}
+        return {**nominal("place"), "type": "ordinal", "title": title, "sort": list(places)}
     is_log = min(places) > 0 and max(places) >= LOG_FROM * min(places)
     scale = {"type": "log" if is_log else "linear", "zero": False, "nice": False, "padding": 12}
     axis = {"values": list(places), "labelOverlap": "greedy", "format": ",.4~r"}

@@ -36,7 +36,7 @@ class SweepPoint:
         group: task, and what its runs have in common that other groups have otherwise.
         row: name of the row.
         family: family of its mechanism.
-        place: value of the option.
+        place: value of the option, as text unless it is a number.
         score: test score.
         floor: best score without a model at this value; None: not known.
         metric: metric of both.
@@ -46,7 +46,7 @@ class SweepPoint:
     group: str
     row: str
     family: str | None
-    place: Any
+    place: int | float | str
     score: float
     floor: float | None
     metric: Metric
@@ -82,14 +82,14 @@ def sweep_points(board: Leaderboard, option: str | None) -> list[SweepPoint]:
                     group=", ".join(filter(None, (task, _label(settings, others)))),
                     row=" ".join(filter(None, (row, _label(settings, of_mechanism)))),
                     family=run.family,
-                    place=settings[option],
+                    place=value if is_number(value) else value_text(value),
                     score=run.score(),
                     floor=floor.value if (floor := floors[run.stem]) else None,
                     metric=run.main,
                     seed=run.seed,
                 )
                 for run, settings in of_row
-                if settings.get(option) is not None
+                if (value := settings.get(option)) is not None
             ]
     return points
 
@@ -169,7 +169,7 @@ def place_text(place: Any, option: str | None = None) -> str:
     """Return a value of the swept option as text."""
     if option == STATE:
         return memory(place)
-    return f"{place:,}" if isinstance(place, int) and is_number(place) else value_text(place)
+    return f"{place:,}" if isinstance(place, int) else str(place)
 
 
 def sweep(board: Leaderboard, option: str | None) -> list[Table]:
