@@ -126,7 +126,7 @@ def test_every_section_has_tables_or_figures():
 
 
 def test_every_section_and_mark_is_documented():
-    text = (Path(__file__).parents[2] / "docs" / "arena.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "arena" / "report.md").read_text(encoding="utf-8")
     assert [name for name in WITH_TABLES if f"`{name}`" not in text] == []
     assert all(mark in text and mark in LEGEND for mark in "↑↓")
     assert "**beats** another if its score is better and the difference is significant" in text

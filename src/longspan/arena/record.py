@@ -6,6 +6,7 @@ from typing import Any
 from torch import nn
 
 from longspan.arena.budget_resolution import apply_budget
+from longspan.arena.decoding_state import measure_state
 from longspan.arena.experiment import Experiment
 from longspan.arena.model import forward_flops, full_num_parameters
 from longspan.arena.provenance import device_name, run_identity
@@ -74,6 +75,7 @@ def make_result(
         parallelism=outcome.parallelism,
         dtype=DTYPES[config.training.precision],
         start=start,
+        decoding_state=measure_state(model, task, config.training.precision),
     )
 
 

@@ -49,7 +49,7 @@ def analyze(
     from longspan.analysis import analyze_run
 
     one = partial(analyze_run, samples=samples, examples=examples, row=rollout, token=token)
-    _measure_runs(records, folders, one, "samples", lambda x: print_text(_span_summary(x)), as_json)
+    measure_runs(records, folders, one, "samples", lambda x: print_text(_span_summary(x)), as_json)
 
 
 def _span_summary(analysis: "Analysis") -> str:
@@ -100,7 +100,7 @@ def context(
     one = partial(
         measure_context, blocks=blocks, tolerance=tolerance, split=split, max_context=max_context
     )
-    _measure_runs(
+    measure_runs(
         records, folders, one, "contexts", lambda use: print_text(context_summary(use)), as_json
     )
 
@@ -125,10 +125,10 @@ def context_summary(use: "ContextUse") -> str:
     )
 
 
-def _measure_runs(
+def measure_runs(
     records: list[Path],
     folders: DeviceOptions,
-    measure_one: Callable[..., M],
+    measure_one: "Callable[..., M | list[M]]",
     noun: str,
     print_one: Callable[[M], None],
     as_json: bool,
@@ -139,7 +139,7 @@ def _measure_runs(
         records: records of runs, or folders of them.
         folders: folders of the data, and the device.
         measure_one: function of a record and paths that calls its argument `progress` with
-            finished and total parts.
+            finished and total parts, and returns one side record, or several.
         noun: name of these parts.
         print_one: prints a side record.
         as_json: print JSON.
@@ -151,6 +151,7 @@ def _measure_runs(
     paths = list(dict.fromkeys(path for part in files for path in part))
     keep_freed_memory()
     measured: list[M] = []
+    num_failed = 0
     for path in paths:
         with Activity(err, path.stem) as status:
             try:
@@ -160,9 +161,11 @@ def _measure_runs(
                 if len(paths) == 1:
                     raise
                 print_note("failed:", f"{path.stem}: {error}")
+                num_failed += 1
                 continue
-        one.save(path.parent)
-        measured.append(one)
+        for each in one if isinstance(one, list) else [one]:
+            each.save(path.parent)
+            measured.append(each)
     if as_json:
         print_json([dataclasses.asdict(cast("Any", one)) for one in measured])
     else:

@@ -1,22 +1,26 @@
 """`longspan eval`: scoring of saved models, on their own task or on another."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from longspan.cli.activity import Activity
+from longspan.cli.analyzing import measure_runs
 from longspan.cli.common import err, print_json, print_note, print_text
 from longspan.cli.options import (
     BatchSize,
     DeviceOptions,
+    Integers,
     Json,
     Pairs,
-    Record,
+    Records,
     SplitName,
     options,
 )
+from longspan.errors import OptionError
 from longspan.memory import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -39,7 +43,7 @@ class SampleOptions:
 
 
 def evaluate(
-    record: Record,
+    records: Records,
     sample: SampleOptions,
     changes: Annotated[
         Pairs,
@@ -55,6 +59,13 @@ def evaluate(
         str | None,
         typer.Option(help="Task that the model was not trained on.", show_default="the run's"),
     ] = None,
+    lengths: Annotated[
+        Integers,
+        typer.Option(
+            help="Lengths to score at, of one run or of several: 256,1024,4096 (task.length).",
+            show_default="that of the run",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Score the saved model of a run again, without dropout, and time it.
@@ -65,6 +76,12 @@ def evaluate(
     is saved in the folder `evaluations` next to the record, and `longspan report` lists it apart
     from the scores of trained models.
     """
+    if lengths is not None:
+        _evaluate_lengths(records, lengths, task, changes, split, sample, folders, as_json)
+        return
+    if len(records) > 1:
+        raise OptionError("eval takes the record of one run; several need --lengths 256,1024")
+    record = records[0]
     keep_freed_memory()  # as the run that is timed again
     paths = folders.run_paths()
     if task is not None or changes:
@@ -79,6 +96,35 @@ def evaluate(
         print_json({"split": split, **score, "inference": cost})
     else:
         print_text(f"{split}: {_describe(evaluation.score, inference)}")
+
+
+def _evaluate_lengths(
+    records: list[Path],
+    lengths: list[int],
+    task: str | None,
+    changes: dict[str, Any],
+    split: str,
+    sample: SampleOptions,
+    folders: DeviceOptions,
+    as_json: bool,
+) -> None:
+    """Evaluate runs at several lengths; save and print the evaluations."""
+    from longspan.arena.cross_evaluation import evaluate_lengths
+
+    arguments = {"task": task, "changes": changes, "split": split, **vars(sample)}
+
+    def measure(
+        record: Path, paths: "RunPaths", progress: Callable[[int, int], object]
+    ) -> "list[CrossEvaluation]":
+        return evaluate_lengths(record, paths, lengths, **arguments)
+
+    measure_runs(records, folders, measure, "lengths", _print_one, as_json)
+
+
+def _print_one(one: "CrossEvaluation") -> None:
+    """Print the run, and its score at a length."""
+    score = _describe(one.score, one.inference, one.available)
+    print_text(f"{one.run_stem}, {_describe_setup(one)}: {one.split} {score}")
 
 
 def _evaluate_elsewhere(

@@ -77,6 +77,10 @@ class ReportOptions(View):
             show_default="leaderboard; scores for csv and json; score for a record",
         ),
     ] = None
+    sweep: Annotated[
+        Text,
+        typer.Option(help="Print and draw scores against an option: task.pairs, state (bytes)."),
+    ] = None
     figures: Annotated[
         Path | None, typer.Option(help="Write every chart into this folder, for papers.")
     ] = None
@@ -123,6 +127,8 @@ def report(
     With --section, one section is printed and no page is written, unless --output names one.
     """
     choices = dataclasses.replace(choices, format="json") if as_json else choices
+    if choices.sweep and choices.style == "page":
+        choices = dataclasses.replace(choices, section=choices.section or "sweep")
     places = places or [RUNS]
     if any(place.is_file() for place in places):
         _report_run(places, choices)
@@ -149,6 +155,7 @@ def _report_folders(folders: Sequence[Path], choices: ReportOptions) -> None:
         }
         results, failures = _of_rows(results, selection), _of_rows(failures, selection)
     boards, context = _build(results, folders, failures)
+    context = dataclasses.replace(context, sweep=choices.sweep)
     if choices.style == "paper":
         _print_paper(boards, choices.spread, choices.output)
     else:

@@ -81,6 +81,13 @@ class GridOptions:
         ),
     ] = None
 
+    score_trials: Annotated[
+        bool,
+        typer.Option(
+            "--score-trials", help="With --tune: score every trial on test, after the selection."
+        ),
+    ] = False
+
     def __post_init__(self) -> None:
         """Check that options of --tune are given with it.
 
@@ -90,7 +97,8 @@ class GridOptions:
         """
         from longspan.arena import RULES
 
-        for flag, value in (("--select", self.select), ("--grid", self.grid)):
+        flags = {"--select": self.select, "--grid": self.grid, "--score-trials": self.score_trials}
+        for flag, value in flags.items():
             if value and not self.tune:
                 raise OptionError(f"{flag} needs --tune")
         check_name(self.rule, RULES, "selection rule")
@@ -169,7 +177,7 @@ def arena(
         print_plan(groups, measure=changes.measure, as_json=as_json)
         return
     if grid.tune:
-        results, failed = _tune(searches, paths, execution, grid.rule)
+        results, failed = _tune(searches, paths, execution, grid)
     else:
         results, failed = _run(experiments, paths, execution)
     for item in failed:
@@ -297,7 +305,7 @@ def _searches(choices: GridOptions, changes: ChangeOptions, paths: "RunPaths") -
 
 
 def _tune(
-    searches: "list[Search]", paths: "RunPaths", execution: ExecutorOptions, rule: str
+    searches: "list[Search]", paths: "RunPaths", execution: ExecutorOptions, choices: GridOptions
 ) -> "tuple[list[Result], list[Skipped]]":
     """Run the trials of searches, and score the selected ones on test."""
     from longspan.arena import select_and_score
@@ -307,7 +315,8 @@ def _tune(
     stages = [_run(*stage, execution, notes)[1] for stage in _stages(searches, paths)]
     failed = [item for stage in stages for item in stage]
     with console_callback(notes) as callback:
-        outcome = select_and_score(searches, paths, callback, rule)
+        rule, score_trials = choices.rule, choices.score_trials
+        outcome = select_and_score(searches, paths, callback, rule, score_trials=score_trials)
     for item in outcome.moved:
         print_note("moved:", f"{item.name}: {item.reason}")
     return outcome.results, [*failed, *outcome.failed]

@@ -23,6 +23,7 @@ from longspan.report.tables.runs import settings
 from longspan.report.tables.significance import significance
 from longspan.report.tables.slices import slices
 from longspan.report.tables.steps_to_accuracy import steps_to_accuracy
+from longspan.report.tables.sweep import scores_by_length, sweep
 from longspan.report.tables.table import Table
 
 
@@ -86,6 +87,22 @@ SECTIONS = (
         "other-tasks",
         "Trained on one task, evaluated on another",
         lambda board, context: cross_evaluations(board, context.evaluations),
+    ),
+    Section(
+        "lengths",
+        "Trained at one length, evaluated at others",
+        lambda board, context: scores_by_length(board, context.evaluations),
+        figures=figures.length_figures,
+    ),
+    Section(
+        "sweep",
+        "Scores against an option",
+        lambda board, context: sweep(board, context.sweep),
+        figures=figures.sweep_figures,
+        caption=(
+            "A point is a seed, a line the mean over the seeds of a row. Dashed: the best score "
+            "without a model. All charts have the same axes."
+        ),
     ),
     Section(
         "slices",
@@ -167,6 +184,7 @@ RUN_SECTIONS = (
     Section("alarms", "Alarms", lambda board, _: runs.alarms(board)),
     _SHARED["tuning"],
     _SHARED["other-tasks"],
+    _SHARED["lengths"],
     _SHARED["context"],
     _SHARED["attention-span"],
     _SHARED["embeddings"],

@@ -7,7 +7,7 @@ u and w a vector per head. Distances count along the keys in their order: memory
 
 On CPU the scores and weights of some queries of some heads exist at a time, in buffers that all
 pieces use. The backward pass computes them again: eleven products in place of nine, in the time of
-keeping the weights of all queries (docs/performance.md).
+keeping the weights of all queries (docs/development/performance.md).
 """
 
 import itertools
@@ -161,7 +161,7 @@ def relative_softmax(
 def is_piecewise(q: Tensor, k: Tensor, v: Tensor, source_dtype: torch.dtype) -> bool:
     """Return whether `relative_softmax` applies: the fused kernel's place, and no compiler.
 
-    With few queries, and for gradients in half precision, it takes more time (docs/performance.md).
+    It is slower with few queries, and for gradients in half precision.
 
     Args:
         q: queries (B, H, T, D), in float32 or wider, as keys and values.

@@ -19,6 +19,7 @@ from longspan.report.charts.pictures import Heatmap, Picture, save_svg
 from longspan.report.charts.rollout_pictures import draw_rollouts
 from longspan.report.charts.similarity_maps import draw_similarity, draw_similarity_grid
 from longspan.report.charts.styles import PRINT, Medium, Spec, run_label, save_chart
+from longspan.report.charts.sweeps import sweep_charts
 from longspan.report.charts.tradeoff import PANELS, score_against_cost
 from longspan.report.context import Context
 from longspan.report.leaderboard.values import Leaderboard
@@ -28,6 +29,7 @@ from longspan.report.tables.columns import measured_task_rows
 from longspan.report.tables.context_use import measured_rows
 from longspan.report.tables.efficiency import group_title, measurement_groups, over_baseline
 from longspan.report.tables.slices import properties
+from longspan.report.tables.sweep import length_points, sweep_points
 from longspan.report.tables.table import slug
 from longspan.results import BASELINE, Analysis
 
@@ -77,6 +79,23 @@ def slice_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
             chart = slice_series(board, i, name, context.styles)
             caption = f"{task.label} by {name}"
             yield from _chart(board, f"slices {task.label} {name}", caption, chart)
+
+
+def length_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
+    """Draw the test score against the length of the evaluation, for each task."""
+    for i in range(len(board.columns)):
+        points = length_points(board, context.evaluations, i)
+        for label, chart in sweep_charts(points, "length", context.styles.medium):
+            yield from _chart(board, f"lengths {label}", f"{label}, by length", chart)
+
+
+def sweep_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
+    """Draw the test score against the swept option, for each group of runs."""
+    option = context.sweep
+    for label, chart in sweep_charts(
+        sweep_points(board, option), option or "", context.styles.medium
+    ):
+        yield from _chart(board, f"sweep {option} {label}", f"{label}, by {option}", chart)
 
 
 def span_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:

@@ -16,7 +16,7 @@ SEPARATOR = " · "  # between the parts of a detail
 MINOR, USEFUL, REQUIRED = 0, 1, 2  # priorities of columns in a terminal
 Value = int | float | str | None
 Kind = Literal["text", "higher", "lower", "score"]
-Role = Literal["task", "mean", "rank"]
+Role = Literal["task", "mean", "rank", "time"]
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,9 @@ class Column:
         wraps: pages may break its text into lines.
         priority: a terminal shows columns of the highest priority that fit, and names the others;
             `REQUIRED` ones always, intervals before `MINOR` ones.
-        role: part in a mean that pages compute for chosen tasks; None for none.
-        metric: metric of the column, for such a mean.
+        role: part in a mean that pages compute for chosen tasks, or outcome of a task with a
+            goal (time); None for none.
+        metric: metric of a column of scores.
     """
 
     name: str
