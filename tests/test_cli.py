@@ -138,12 +138,11 @@ def test_every_command_has_help_with_every_default():
     stated = stated_defaults(typer.main.get_command(longspan.cli.app))
     assert len(stated) > 20
     for command in FLAGS:
-        done = CliRunner().invoke(
-            longspan.cli.app, [*command.split(), "--help"], terminal_width=300
-        )
+        done = CliRunner().invoke(longspan.cli.app, [*command.split(), "-h"], terminal_width=300)
         assert done.exit_code == 0
         assert "Usage" in done.output
         text = " ".join(done.output.replace("│", " ").split())
+        assert ("Examples:" in text) == (FLAGS[command] != GROUP and command != "")
         own = {name: words for name, words in stated.items() if name.rpartition(" ")[0] == command}
         for name, words in own.items():
             assert words in text, name
@@ -183,6 +182,25 @@ def test_train_command_equals_run_and_prints_a_table(cli, tiny_cache, tmp_path, 
     (made,) = load_results([tmp_path])
     expected = next(result for result in load_results([finished]) if result.mechanism == "local")
     assert (made.config_hash, made.scores) == (expected.config_hash, expected.scores)
+
+
+def test_quiet_command_prints_its_result_and_problems_alone(cli, tiny_cache, tmp_path):
+    command = tiny.command(tmp_path, tiny_cache)
+    code, _, err = cli(*command)
+    (record,) = result_paths(tmp_path)
+    assert code == 0
+    assert f"next: longspan report {record}\n" in err
+    assert f"next: longspan eval {record} --cache {tiny_cache}\n" in err
+    code, out, err = cli(*command, "-q")
+    assert (code, err) == (0, "")
+    assert "local" in out
+    code, out, err = cli("report", tmp_path / "nowhere", "-q")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+
+
+def test_version_is_that_of_the_package(cli):
+    assert cli("--version") == (0, f"longspan {longspan.__version__}\n", "")
 
 
 def arena_command(runs, cache, *more, changes=None):

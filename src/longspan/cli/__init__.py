@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-import longspan
+from longspan import __version__
 from longspan.cli import (
     analyzing,
     benching,
@@ -48,7 +48,7 @@ for _command in (
 
 def _print_version(is_requested: bool) -> None:
     if is_requested:
-        print_text(f"longspan {longspan.__version__}")
+        print_text(f"longspan {__version__}")
         raise typer.Exit
 
 

@@ -49,7 +49,7 @@ def analyze(
     from longspan.analysis import analyze_run
 
     one = partial(analyze_run, samples=samples, examples=examples, row=rollout, token=token)
-    _measure_runs(records, folders, one, "samples", lambda x: print_text(_span_summary(x)), as_json)
+    measure_runs(records, folders, one, "samples", lambda x: print_text(_span_summary(x)), as_json)
 
 
 def _span_summary(analysis: "Analysis") -> str:

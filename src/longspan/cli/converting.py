@@ -69,8 +69,7 @@ def longify(
         ),
     ] = None,
     freeze: Annotated[
-        str,
-        typer.Option(help="all-but-positions: train only the positions that the source lacks."),
+        str, typer.Option(help="all-but-positions: train only those that the source lacks.")
     ] = "none",
     decoder_max_length: Annotated[
         int | None,

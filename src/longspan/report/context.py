@@ -34,6 +34,10 @@ class Context:
     sweep: str | None = None
     styles: Styles = field(default_factory=lambda: Styles(by_name={}))
 
+    def efficiency_of(self, board: Leaderboard) -> Sequence[EfficiencyRecord]:
+        """Return the records of efficiency, which follow the first leaderboard."""
+        return self.efficiency if self.boards and board is self.boards[0] else ()
+
 
 def styles_of(boards: Sequence[Leaderboard], medium: Medium = PRINT) -> Styles:
     """Return the styles of all rows of some leaderboards."""

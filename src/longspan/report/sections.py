@@ -27,13 +27,6 @@ from longspan.report.tables.sweep import scores_by_length, sweep
 from longspan.report.tables.table import Table
 
 
-def _efficiency(board: Leaderboard, context: Context) -> list[Table]:
-    """Return the tables of all records of efficiency, behind the first leaderboard."""
-    if not context.boards or board is not context.boards[0]:
-        return []
-    return efficiency_tables(context.efficiency, context.published)
-
-
 @dataclass(frozen=True)
 class Section:
     """One part of a report on a leaderboard.
@@ -54,7 +47,6 @@ class Section:
 
 
 SECTIONS = (
-    Section("leaderboard", "Leaderboard", lambda board, _: leaderboards(board)),
     Section(
         "quality-and-cost",
         "Quality against cost",
@@ -65,8 +57,14 @@ SECTIONS = (
         ),
     ),
     Section("intervals", "Scores with intervals", figures=figures.score_figures),
+    Section("leaderboard", "Leaderboard", lambda board, _: leaderboards(board)),
     Section("cost", "Cost", lambda board, _: runs.cost(board)),
-    Section("efficiency", "Efficiency", _efficiency),
+    Section(
+        "efficiency",
+        "Efficiency",
+        lambda board, context: efficiency_tables(context.efficiency_of(board), context.published),
+        figures=figures.efficiency_figures,
+    ),
     Section(
         "curves",
         "Learning curves",

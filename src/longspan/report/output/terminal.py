@@ -1,5 +1,6 @@
 """Tables for a terminal."""
 
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from longspan.report.tables.table import MINOR, REQUIRED, SEPARATOR, Entry, Table
 
+HEADING = 8  # width of a heading that is broken into lines
 UNLIMITED = 10_000  # columns of a terminal in which every table fits
 HINT = "`longspan report --wide` has every column and detail, `--legend` explains them."
 
@@ -77,16 +79,18 @@ def _grid(table: Table, shown: Sequence[int], detail: Callable[[str], str]) -> G
         box=box.SIMPLE_HEAD,
         pad_edge=False,
     )
-    for column in (table.columns[i] for i in shown):
+    rows = [[_text(row[i], detail) for i in shown] for row in (*table.rows, *table.footer)]
+    for place, column in enumerate(table.columns[i] for i in shown):
         justify = "left" if column.kind == "text" else "right"
+        cells = [line.cell_len for row in rows for line in row[place].split()]
+        width = max([HEADING, *cells, *map(len, column.name.split())])
+        name = Text("\n".join(textwrap.wrap(column.name, width)))
         # A narrow terminal breaks long words; it never hides the end of a number.
-        grid.add_column(Text(column.name), justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for row in table.rows:
-        grid.add_row(*(_text(row[i], detail) for i in shown))
-    if table.footer:
-        grid.add_section()
-    for row in table.footer:
-        grid.add_row(*(_text(row[i], detail) for i in shown), style="dim")
+        grid.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for number, row in enumerate(rows):
+        if number == len(table.rows):
+            grid.add_section()
+        grid.add_row(*row, style="dim" if number >= len(table.rows) else None)
     return grid
 
 

@@ -38,8 +38,10 @@ def _matrix(board: Leaderboard, group: RowGroup, i: int, ranked: Sequence[int]) 
     """Return the differences on a task between the ranked rows of a group, at some positions."""
     task, contrasts = board.columns[i], board.contrasts[i].select(ranked)
     adjusted = adjust_pairs(contrasts.p)
-    places = {board.rows[at].label: n for n, at in enumerate(ranked) if board.rows[at].runs(i)}
+    scored = {board.rows[at].label: n for n, at in enumerate(ranked) if board.rows[at].runs(i)}
+    places = {label: n for label, n in scored.items() if (adjusted[n] < LEVEL).any()}
     rows = [row for row in group.ranked if row.label in places]
+    equal = [label for label in scored if label not in places]
     under = f", with {group.overrides}" if group.overrides else ""
 
     def entry(row: Row, at: int) -> Entry:
@@ -66,4 +68,5 @@ def _matrix(board: Leaderboard, group: RowGroup, i: int, ranked: Sequence[int]) 
         rows,
         metric=task.ranked_by,
         about=ABOUT if task.goal is None else TIMES_ABOUT,
+        notes=[f"Not significantly different from any row: {', '.join(equal)}."] if equal else (),
     )
