@@ -16,8 +16,7 @@ from contract import (
     weights_of,
 )
 
-from longspan import build
-from longspan.errors import InputError, OptionError
+from longspan.errors import InputError
 
 both_ways = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 
@@ -83,19 +82,6 @@ def test_state_is_the_window_and_one_summary():
         "v": (HEADS, 8, HEAD_DIM),
         "summary": (HEADS, features, HEAD_DIM + 1),
     }
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"window": -1}, "option window must be >= 0, got -1"),
-        ({"feature_dim": 0}, "option feature_dim must be >= 1 or None, got 0"),
-    ],
-    ids=str,
-)
-def test_invalid_options_are_refused(options, message):
-    with pytest.raises(OptionError, match=message):
-        build("based", heads=2, head_dim=8, **options)
 
 
 def test_other_widths_are_refused():

@@ -8,7 +8,6 @@ import torch
 from contract import (
     HEADS,
     assert_near,
-    build_unchecked,
     check_contract,
     qkv,
     weights_of,
@@ -307,10 +306,7 @@ def test_every_set_of_blocks_is_equally_likely():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: bigbird(block=0), "block must be >= 1, got 0"),
-        (lambda: bigbird(num_random_blocks=-1), "num_random_blocks must be >= 0, got -1"),
         (lambda: bigbird(global_tokens=2), "global_tokens=2 requires form='etc'"),
-        (lambda: bigbird(form="etc", global_tokens=-1), "global_tokens must be >= 0, got -1"),
         (lambda: bigbird(form="etc", causal=True), "causal=True requires form='itc'"),
         (lambda: bigbird(form="etc", global_blocks="first"), "'first' requires form='itc'"),
         (lambda: bigbird(form="etc", sampling="original"), "'original' requires"),
@@ -322,19 +318,6 @@ def test_every_set_of_blocks_is_equally_likely():
         (
             lambda: bigbird(form="etc", causal=True, global_blocks="first"),
             "causal=True requires form.*; global_blocks='first' requires",
-        ),
-        (lambda: bigbird(global_blocks="last"), "global_blocks must be one of ends, first"),
-        (
-            lambda: build_unchecked("bigbird", heads=1, max_length=8, form="x"),
-            "invalid form='x', global_blocks='ends' or",
-        ),
-        (
-            lambda: build_unchecked("bigbird", heads=1, max_length=8, global_blocks="x"),
-            "invalid form='itc', global_blocks='x' or",
-        ),
-        (
-            lambda: build_unchecked("bigbird", heads=1, max_length=8, sampling="x"),
-            "or sampling='x'",
         ),
     ],
 )

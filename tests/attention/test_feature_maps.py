@@ -259,8 +259,6 @@ def test_states_are_constant_and_can_be_reset(options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"feature_map": "exp"}, "feature_map must be one of elu, relu, taylor, hedgehog, softmax"),
-        ({"feature_dim": 0}, "feature_dim must be >= 1 or None, got 0"),
         ({"distillation": True}, "distillation requires feature_map=\"hedgehog\", got 'elu'"),
         ({"feature_map": "hedgehog"}, "'hedgehog' and feature_dim=None require the sizes heads"),
         ({"feature_dim": 4}, "require the sizes heads and head_dim"),

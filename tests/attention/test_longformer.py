@@ -432,11 +432,6 @@ def test_first_step_with_some_global_tokens_only_is_refused():
         attention.step(*qkv(4), layer_input=layer_input(states(4)))
 
 
-def test_negative_number_of_global_tokens_is_refused():
-    with pytest.raises(OptionError, match="first_global must be >= 0, got -1"):
-        longformer(first_global=-1)
-
-
 def test_flops_of_a_global_row_with_its_own_projections():
     T, x, counted, claimed = 64, states(64, B=1), [], []
     for own in (False, True):

@@ -126,7 +126,6 @@ def test_state_is_constant():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"states": 0}, "option states must be >= 1, got 0"),
         ({"r_min": 0.9, "r_max": 0.5}, "0 <= r_min <= r_max <= 1, got r_min=0.9 and r_max=0.5"),
         ({"r_max": 1.5}, "0 <= r_min <= r_max <= 1, got r_min=0.9 and r_max=1.5"),
     ],

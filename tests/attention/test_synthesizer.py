@@ -258,8 +258,6 @@ def test_inputs_of_other_sizes_are_rejected():
         ({"scores": "dense+vanilla"}, r"different names of dot, dense, .*joined by \+; got 'dense"),
         ({"scores": "random+random"}, "different names of .*; got 'random"),
         ({"scores": ""}, "different names of .*; got ''"),
-        ({"factors": 0}, "option factors must be >= 1, got 0"),
-        ({"mixture": "mean"}, "option mixture must be convex or sum, got 'mean'"),
     ],
 )
 def test_invalid_options_are_rejected(options, message):

@@ -8,6 +8,7 @@ B = 2b, as in the paper. Causal adds s <= t, so the first token of a block sees 
 
 from longspan.attention.base import Traits, register
 from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.option_types import NonNegativeInt, PositiveInt
 from longspan.attention.patterns import BlockWindow
 
 
@@ -37,18 +38,14 @@ class DisjointAttention(PatternAttention):
         self,
         *,
         heads: int | None = None,
-        block: int = 256,
-        sink_tokens: int = 0,
+        block: PositiveInt = 256,
+        sink_tokens: NonNegativeInt = 0,
         sink_logit: bool = False,
         causal: bool = False,
     ):
         """Build the block pattern.
 
         Args:
-            heads: number of heads, which `sink_logit` requires.
             block: length of a block, B.
-            sink_tokens: number of first tokens that every query attends to.
-            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
-            causal: whether keys after the query are excluded.
         """
         super().__init__(BlockWindow(block), causal, sink_tokens, sink_logit, heads)

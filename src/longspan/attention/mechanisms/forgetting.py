@@ -55,14 +55,7 @@ class ForgettingAttention(Attention):
     )
 
     def __init__(self, *, heads: int, head_dim: int, width: int, causal: bool = False):
-        """Create the projection of the gates; it has no options.
-
-        Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            width: width of the layer's input.
-            causal: whether keys after the query are excluded.
-        """
+        """Create the projection of the gates; it has no options."""
         super().__init__()
         self.causal, self.built_for = causal, {"heads": heads, "head_dim": head_dim}
         self.gate = nn.Linear(width, heads)

@@ -39,11 +39,7 @@ class GatedLinearAttention(GatedRecurrence):
         """Create the maps to the gates.
 
         Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            width: width of the layer's input.
             temperature: divisor of the log decays: larger forgets more slowly.
-            causal: whether keys after the query are excluded.
         """
         super().__init__(heads=heads, head_dim=head_dim, width=width, causal=causal)
         if not temperature > 0:

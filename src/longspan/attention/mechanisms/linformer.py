@@ -34,11 +34,10 @@ from longspan.attention.ops.pooling import (
     segment_tokens,
 )
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
+from longspan.attention.option_types import PositiveInt
 from longspan.errors import OptionError
 
-SHARING = ("none", "headwise", "key_value", "layerwise")
 MATRICES = ("learned", "random")
-PROJECTION = (*MATRICES, "mean", "max", "convolution")
 
 
 @register("linformer", size_option="rank")
@@ -69,7 +68,7 @@ class LinformerAttention(Attention):
         heads: int,
         max_length: int,
         layer: int = 0,
-        rank: int | list[int] = 256,
+        rank: PositiveInt | list[PositiveInt] = 256,
         sharing: Literal["none", "headwise", "key_value", "layerwise"] = "headwise",
         projection: Literal["learned", "random", "mean", "max", "convolution"] = "learned",
         seed: int = 0,
@@ -77,22 +76,15 @@ class LinformerAttention(Attention):
         """Create the projections along the sequence.
 
         Args:
-            heads: number of heads.
-            max_length: longest input.
-            layer: index of the layer.
             rank: number of slots; a list gives one number per layer.
             sharing: which heads, layers, keys and values share a projection.
             projection: kind of projection.
-            seed: seed of the random projection.
         """
         super().__init__()
         ranks = rank if isinstance(rank, list) else [rank] * (layer + 1)
-        if min(ranks, default=0) < 1 or len(ranks) <= layer:
-            expected = f"must be >= 1 and have an entry for layer {layer}"
+        if len(ranks) <= layer:
+            expected = f"must have an entry for layer {layer}"
             raise OptionError(f"linformer: option rank {expected}; got {rank}")
-        for value, names in ((sharing, SHARING), (projection, PROJECTION)):
-            if value not in names:
-                raise OptionError(f"linformer: expected one of {', '.join(names)}; got {value!r}")
         if sharing == "layerwise" and len(set(ranks)) > 1:
             expected = "requires one rank for all layers"
             raise OptionError(f"linformer: sharing='layerwise' {expected}, got {rank}")

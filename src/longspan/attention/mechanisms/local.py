@@ -18,6 +18,7 @@ than one.
 
 from longspan.attention.base import Traits, register
 from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.option_types import NonNegativeInt
 from longspan.attention.patterns import Window
 
 
@@ -46,19 +47,15 @@ class LocalAttention(PatternAttention):
         self,
         *,
         heads: int | None = None,
-        window: int = 128,
-        sink_tokens: int = 0,
+        window: NonNegativeInt = 128,
+        sink_tokens: NonNegativeInt = 0,
         sink_logit: bool = False,
         causal: bool = False,
     ):
         """Build the window pattern.
 
         Args:
-            heads: number of heads, which `sink_logit` requires.
             window: keys on each side of a query, w.
-            sink_tokens: number of first tokens that every query attends to.
-            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
-            causal: whether keys after the query are excluded.
         """
         pattern = Window(window, 0 if causal else window)
         super().__init__(pattern, causal, sink_tokens, sink_logit, heads)

@@ -40,6 +40,7 @@ from longspan.attention.ops.global_tokens import (
 from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.attention.ops.precision import at_least_float32, dot_products
 from longspan.attention.ops.softmax import pair_mask, softmax_attention, softmax_reference
+from longspan.attention.option_types import NonNegativeInt, PositiveInt
 from longspan.attention.patterns import Global
 from longspan.errors import OptionError
 
@@ -75,31 +76,23 @@ class LongformerAttention(PatternAttention):
         heads: int,
         head_dim: int,
         layer: int = 0,
-        window: int | list[int] = 256,
-        dilation: int | list[int] | list[list[int]] = 1,
-        first_global: bool | int = False,
+        window: NonNegativeInt | list[NonNegativeInt] = 256,
+        dilation: PositiveInt | list[PositiveInt] | list[list[PositiveInt]] = 1,
+        first_global: bool | NonNegativeInt = False,
         global_projections: bool = False,
-        sink_tokens: int = 0,
+        sink_tokens: NonNegativeInt = 0,
         sink_logit: bool = False,
         causal: bool = False,
     ):
         """Build the pattern of this layer, and the global projections.
 
         Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            layer: index of the layer.
             window: keys on each side of a query, w; a list gives one number per layer.
             dilation: step between the keys of a window (1: no gaps); a list gives one number per
                 head, or one list per layer.
             first_global: number of first tokens that are global; True: one.
             global_projections: whether global tokens have their own projections.
-            sink_tokens: number of first tokens that every query attends to.
-            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
-            causal: whether keys after the query are excluded.
         """
-        if first_global < 0:
-            raise OptionError(f"longformer: option first_global must be >= 0, got {first_global}")
         pattern = make_dilated_window("longformer", window, dilation, heads, layer, causal)
         first = tuple(range(int(first_global)))
         pattern = pattern | Global(first) if first else pattern

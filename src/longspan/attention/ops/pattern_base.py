@@ -18,7 +18,6 @@ from longspan.attention.ops.blocks import (
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.attention.patterns import Causal, FirstKeys, Fixed, Pattern, Strided
 from longspan.attention.relative_bias import RelativeBias
-from longspan.errors import OptionError
 
 PIECE = 256  # tokens of a step that are processed together
 
@@ -70,8 +69,6 @@ class PatternAttention(Attention):
             heads: number of heads; None: any, without `sink_logit`.
         """
         super().__init__()
-        if sink_tokens < 0:
-            raise OptionError(f"{self.name}: option sink_tokens must be >= 0, got {sink_tokens}")
         if sink_tokens:
             pattern = pattern | FirstKeys(sink_tokens)
             # The first tokens are those at the first positions, of each document.

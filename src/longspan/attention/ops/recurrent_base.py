@@ -127,14 +127,7 @@ class GatedRecurrence(RecurrentAttention):
     """Recurrence whose gates are computed from the layer's input."""
 
     def __init__(self, *, heads: int, head_dim: int, width: int, causal: bool = False):
-        """Create the maps to the gates.
-
-        Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            width: width of the layer's input.
-            causal: whether keys after the query are excluded.
-        """
+        """Create the maps to the gates."""
         super().__init__()
         self.causal, self.heads, self.width = causal, heads, width
         self.built_for = {"heads": heads, "head_dim": head_dim}
