@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from longspan import build
 from longspan.attention.ops.softmax import softmax_reference
 from longspan.attention.patterns.block_rule import BlockRule
-from longspan.errors import InputError, OptionError
+from longspan.errors import OptionError
 
 # Runtime type checks use `random`; the strategies do not.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
@@ -324,13 +324,3 @@ def test_every_set_of_blocks_is_equally_likely():
 def test_invalid_options_are_rejected(make, message):
     with pytest.raises(OptionError, match=message):
         make()
-
-
-def test_inputs_of_other_sizes_are_rejected():
-    attention = bigbird(max_length=20, causal=True)
-    with pytest.raises(InputError, match="must be 3, as built; got 2; S=21 exceeds"):
-        attention(*qkv(21, H=2))
-    _, cache = attention.step(*qkv(15))
-    attention.step(*qkv(5), cache)
-    with pytest.raises(InputError, match="S=21 exceeds max_length=20"):
-        attention.step(*qkv(6), cache)

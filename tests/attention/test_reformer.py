@@ -18,7 +18,7 @@ from contract import (
 from longspan.attention import build
 from longspan.attention.mechanisms.reformer import count_pairs_reference
 from longspan.attention.ops.hashing import RecentTokens, RotationHash
-from longspan.errors import InputError, OptionError
+from longspan.errors import OptionError
 
 
 def reformer(heads=HEADS, head_dim=HEAD_DIM, max_length=128, causal=False, **options):
@@ -459,9 +459,3 @@ INVALID_OPTIONS = [
 def test_invalid_options_are_rejected(options, message):
     with pytest.raises(OptionError, match=message):
         build_unchecked("reformer", heads=HEADS, head_dim=HEAD_DIM, max_length=128, **options)
-
-
-def test_inputs_of_other_sizes_are_rejected():
-    for sizes in ({"H": 2}, {"D": 4}):
-        with pytest.raises(InputError, match=r"\(heads, head_dim\) must be \(3, 8\)"):
-            reformer()(*qkv(9, **sizes))

@@ -7,7 +7,7 @@ import torch
 from contract import assert_near, build_unchecked, check_contract, key_masks, qkv, weights_of
 
 from longspan import build
-from longspan.errors import InputError, OptionError
+from longspan.errors import OptionError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.attention_layer import SelfAttention
 
@@ -232,24 +232,6 @@ def test_model_projects_only_the_inputs_that_are_read():
         expected = projections * 2 * 9 * 16 * 16 + feed_forward + attention_flops
         counted = LongspanForSequenceClassification.flops(config, {"input_ids": (9,)})
         assert counted == config.num_hidden_layers * expected + head
-
-
-def test_inputs_beyond_max_length_are_rejected_in_steps_too():
-    with pytest.raises(InputError, match="S=11 exceeds max_length=10"):
-        synthesizer("random", max_length=10)(*qkv(11))
-    attention = synthesizer("random", max_length=10, causal=True)
-    _, cache = attention.step(*qkv(8))
-    attention.step(*qkv(2), cache)
-    with pytest.raises(InputError, match="S=11 exceeds max_length=10"):
-        attention.step(*qkv(3), cache)
-
-
-def test_inputs_of_other_sizes_are_rejected():
-    for inputs, got in ((qkv(5, H=2), r"\(2, 8\)"), (qkv(5, D=4), r"\(3, 4\)")):
-        with pytest.raises(
-            InputError, match=rf"\(heads, head_dim\) must be \(3, 8\), as built; got {got}"
-        ):
-            synthesizer("dense")(*inputs)
 
 
 @pytest.mark.parametrize(

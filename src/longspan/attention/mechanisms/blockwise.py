@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.base import Traits, register
+from longspan.attention.base import register
 from longspan.attention.ops.blocks import pattern_attention
-from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.ops.pattern_base import PatternAttention, pattern_traits
 from longspan.attention.ops.softmax import softmax_reference
 from longspan.attention.option_types import NonNegativeInt, PositiveInt
 from longspan.attention.patterns import BlockNeighbors, BlockWindow, Pattern
@@ -31,22 +31,7 @@ from longspan.errors import OptionError
 class BlockwiseAttention(PatternAttention):
     """Attention to the own block and half a block on either side."""
 
-    traits = Traits(
-        paper="Xiong et al. 2022, https://arxiv.org/abs/2112.07210",
-        family="fixed pattern",
-        cost="T",
-        exact=True,
-        causal=True,
-        global_tokens=True,
-        scale=True,
-        bias=True,
-        relative=True,
-        sink_logits=True,
-        weight_dropout=True,
-        packed=True,
-        anchored=True,
-        state_size="1",
-    )
+    traits = pattern_traits("Xiong et al. 2022, https://arxiv.org/abs/2112.07210", anchored=True)
     small_options = {"block": 8}
 
     def __init__(

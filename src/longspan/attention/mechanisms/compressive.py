@@ -88,6 +88,8 @@ class CompressiveAttention(RelativeAttention):
         self.compressed_memory, self.ratio = compressed_memory, ratio
         self.compression = Compression(compression, ratio, heads, head_dim, autoencoder)
         self.has_unused_parameters = self.compression.learned or autoencoder
+        if self.compression.learned:
+            self.built_for = {**self.built_for, "value_dim": head_dim}
         if compression in ("conv", "dilated"):
             self.traits = dataclasses.replace(type(self).traits, row_sums="any")
         if compression == "most_used":  # the queries of a segment choose rows for later ones
@@ -102,14 +104,6 @@ class CompressiveAttention(RelativeAttention):
     def memory_tokens(self):
         """Maximum number of tokens of the memory and of the slots before it."""
         return self.memory + self.compressed_memory * self.ratio
-
-    def refusals(self, x):
-        """Add reasons: a learned f_c has a fixed width of values."""
-        reasons, value_width = super().refusals(x), x.v.shape[3]
-        width = self.content_bias.shape[1]
-        if self.compression.learned and value_width != width:
-            reasons.append(f"the width of values must be {width}, as built; got {value_width}")
-        return reasons
 
     def groups(self, start: int) -> int:
         """Return how many groups are compressed before the segment at `start`."""

@@ -64,15 +64,10 @@ class Convolution(Attention):
         super().__init__()
         self.causal, self.taps, self.per_channel = causal, taps, kernels == "channel"
         self.built_for = {"heads": heads, "head_dim": head_dim}
+        if self.per_channel:
+            self.built_for["value_dim"] = head_dim
         channels = head_dim if self.per_channel else 1
         self.kernels = nn.Parameter(torch.empty(heads, channels, taps).uniform_(-1, 1) / taps**0.5)
-
-    def refusals(self, x):
-        """Refuse values of another width if each of their channels has a kernel."""
-        reasons, width = super().refusals(x), self.built_for["head_dim"]
-        if self.per_channel and x.v.shape[3] != width:
-            reasons.append(f"v must be {width} wide with kernels='channel', got {x.v.shape[3]}")
-        return reasons
 
     def attend(self, x):
         """Multiply blocks of positions by band matrices."""

@@ -13,9 +13,9 @@ upper layers only. The CPU path of the public code does not support dilation: it
 it.
 """
 
-from longspan.attention.base import Traits, register
+from longspan.attention.base import register
 from longspan.attention.ops.dilation import LAYERED, make_dilated_window
-from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.ops.pattern_base import PatternAttention, pattern_traits
 from longspan.attention.option_types import NonNegativeInt, PositiveInt
 
 
@@ -23,21 +23,8 @@ from longspan.attention.option_types import NonNegativeInt, PositiveInt
 class DilatedAttention(PatternAttention):
     """Attention to every g-th key at most `window` steps of g away."""
 
-    traits = Traits(
-        paper="Beltagy et al. 2020, https://arxiv.org/abs/2004.05150",
-        family="fixed pattern",
-        cost="T",
-        exact=True,
-        causal=True,
-        global_tokens=True,
-        scale=True,
-        bias=True,
-        relative=True,
-        sink_logits=True,
-        weight_dropout=True,
-        packed=True,
-        state_size="1",
-        sizes=("heads", "layer"),
+    traits = pattern_traits(
+        "Beltagy et al. 2020, https://arxiv.org/abs/2004.05150", sizes=("heads", "layer")
     )
     small_options = {"window": 3, "dilation": 3}
     layered_options = LAYERED

@@ -6,8 +6,8 @@ A query sees the keys of its own block only. For as many keys as `blockwise` wit
 B = 2b, as in the paper. Causal adds s <= t, so the first token of a block sees only itself.
 """
 
-from longspan.attention.base import Traits, register
-from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.base import register
+from longspan.attention.ops.pattern_base import PatternAttention, pattern_traits
 from longspan.attention.option_types import NonNegativeInt, PositiveInt
 from longspan.attention.patterns import BlockWindow
 
@@ -16,22 +16,7 @@ from longspan.attention.patterns import BlockWindow
 class DisjointAttention(PatternAttention):
     """Attention to the own block."""
 
-    traits = Traits(
-        paper="Xiong et al. 2022, https://arxiv.org/abs/2112.07210",
-        family="fixed pattern",
-        cost="T",
-        exact=True,
-        causal=True,
-        global_tokens=True,
-        scale=True,
-        bias=True,
-        relative=True,
-        sink_logits=True,
-        weight_dropout=True,
-        packed=True,
-        anchored=True,
-        state_size="1",
-    )
+    traits = pattern_traits("Xiong et al. 2022, https://arxiv.org/abs/2112.07210", anchored=True)
     small_options = {"block": 8}
 
     def __init__(

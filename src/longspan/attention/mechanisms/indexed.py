@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.masking import both_masks, zero_masked
-from longspan.attention.ops.gate_input import gate_input, gate_refusals
+from longspan.attention.ops.gate_input import gate_input
 from longspan.attention.ops.gathered_keys import gathered_softmax
 from longspan.attention.ops.open_sizes import is_open
 from longspan.attention.ops.precision import at_least_float32, dot_products
@@ -79,12 +79,8 @@ class IndexedAttention(Attention):
         """
         super().__init__()
         self.num_selected_keys, self.trained_on, self.causal = num_selected_keys, trained_on, causal
-        self.built_for = {"heads": heads, "head_dim": head_dim}
+        self.built_for = {"heads": heads, "head_dim": head_dim, "width": width}
         self.indexer = Indexer(width, index_heads, index_dim)
-
-    def refusals(self, x):
-        """Add reasons: the indexer has a fixed width."""
-        return super().refusals(x) or gate_refusals(x, self.indexer.width)
 
     def _read(self, x) -> tuple[Tensor, Tensor, Tensor]:
         """Return the a, w and b of the new tokens."""

@@ -93,6 +93,8 @@ class LinformerAttention(Attention):
         if projection == "mean":
             self.traits = dataclasses.replace(type(self).traits, row_sums="one")
         rows = heads if sharing == "none" and not pools else 1
+        if rows > 1:
+            self.built_for["heads"] = heads
         both = 1 if sharing in ("key_value", "layerwise") else 2
         columns = -(-max_length // self.rank) if projection == "convolution" else max_length
         slots = 1 if projection == "convolution" else self.rank
@@ -115,10 +117,8 @@ class LinformerAttention(Attention):
         return projection
 
     def refusals(self, x):
-        """Add reasons: a projection has heads, and is missing, superfluous or of another shape."""
-        reasons, shared, heads = super().refusals(x), x.shared, self.shape[1]
-        if heads not in (1, x.q.shape[1]):
-            reasons.append(f"heads must be {heads}, as built; got {x.q.shape[1]}")
+        """Add reasons: a projection is missing, superfluous or of another shape."""
+        reasons, shared = super().refusals(x), x.shared
         if not self.released:
             wrong = ["shared must be None: the mechanism owns its projection"]
             return reasons + wrong * (shared is not None)

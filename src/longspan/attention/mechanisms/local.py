@@ -16,8 +16,8 @@ than one.
     out_t = sum_s e^(x_ts) v_s / (e^(z_h) + sum_s e^(x_ts)),   x_ts = q_t . k_s / sqrt(D)
 """
 
-from longspan.attention.base import Traits, register
-from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.base import register
+from longspan.attention.ops.pattern_base import PatternAttention, pattern_traits
 from longspan.attention.option_types import NonNegativeInt
 from longspan.attention.patterns import Window
 
@@ -26,21 +26,7 @@ from longspan.attention.patterns import Window
 class LocalAttention(PatternAttention):
     """Attention to the keys at most `window` positions away."""
 
-    traits = Traits(
-        paper="Beltagy et al. 2020, https://arxiv.org/abs/2004.05150",
-        family="fixed pattern",
-        cost="T",
-        exact=True,
-        causal=True,
-        global_tokens=True,
-        scale=True,
-        bias=True,
-        relative=True,
-        sink_logits=True,
-        weight_dropout=True,
-        packed=True,
-        state_size="1",
-    )
+    traits = pattern_traits("Beltagy et al. 2020, https://arxiv.org/abs/2004.05150")
     small_options = {"window": 5}
 
     def __init__(

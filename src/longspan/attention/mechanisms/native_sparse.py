@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.ops.blocks import pattern_attention
-from longspan.attention.ops.gate_input import gate_logits, gate_refusals
+from longspan.attention.ops.gate_input import gate_logits
 from longspan.attention.ops.gathered_keys import gathered_softmax
 from longspan.attention.ops.open_sizes import count_blocks, resize, split_blocks
 from longspan.attention.ops.precision import at_least_float32, dot_products
@@ -105,20 +105,14 @@ class NativeSparseAttention(Attention):
         self.first_blocks, self.local_blocks, self.window = first_blocks, local_blocks, window
         near: Pattern = Window(window, 0 if causal else window)
         self.pattern = near & Causal() if causal else near
-        self.built_for = {"heads": heads, "head_dim": head_dim}
+        self.built_for = {"heads": heads, "head_dim": head_dim, "width": width}
         self.gates = nn.Linear(width, 3 * heads)
         nn.init.zeros_(self.gates.bias)
         mlp = compression == "mlp"
+        if mlp:
+            self.built_for["value_dim"] = head_dim
         self.keys = BlockMLP(compressed_block, head_dim) if mlp else None
         self.values = BlockMLP(compressed_block, head_dim) if mlp else None
-
-    def refusals(self, x):
-        """Add reasons: gates and an MLP have a fixed width."""
-        reasons = super().refusals(x) or gate_refusals(x, self.gates.in_features)
-        if self.values is not None and (got := x.v.shape[3]) != self.values.width:
-            width = self.values.width
-            reasons.append(f"the width of values must be {width}, as built; got {got}")
-        return reasons
 
     def attend(self, x):
         """Compress all blocks, and compute all rows."""
@@ -253,7 +247,6 @@ class BlockMLP(nn.Module):
 
     def __init__(self, block: int, width: int):
         super().__init__()
-        self.width = width
         self.places = nn.Parameter(0.02 * torch.randn(block, width))
         self.hidden = nn.Linear(block * width, width)
         self.output = nn.Linear(width, width)

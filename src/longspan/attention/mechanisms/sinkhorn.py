@@ -104,16 +104,13 @@ class SinkhornAttention(Attention):
         self.redraw_every = 1 if gumbel else None
         self.sort = Sorter(sorting, iterations, temperature, causal)
         self.sort.make(heads, head_dim, max_length, self.block, gumbel)
+        if gumbel or self.sort.net is not None:
+            self.built_for = {"heads": heads, "head_dim": head_dim, "max_length": max_length}
         self.redraw(seed)
 
     def redraw(self, seed: int) -> None:
         """Draw new noise (with `gumbel`) from (seed, layer)."""
         self.sort.redraw(seed * 1_000_003 + self.layer)
-
-    def refusals(self, x):
-        """Add reasons: sort net and noise have fixed heads and a maximum length."""
-        reasons = super().refusals(x) + self.sort.shape_reasons(x.q)
-        return reasons + self.sort.length_reasons(x.before + x.q.shape[2])
 
     def attend(self, x):
         """Attend to local keys block by block; compute the rows of global tokens separately."""
