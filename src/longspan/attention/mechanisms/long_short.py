@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import Cache, Traits, register
-from longspan.attention.derivatives import apply_function
+from longspan.attention.derivatives import LinearFunction, apply_function
 from longspan.attention.masking import masked_softmax
 from longspan.attention.ops.blocks import SharedKeys, pattern_attention
 from longspan.attention.ops.convolution import convolve_values, make_depthwise_conv
@@ -180,22 +180,12 @@ def _causal_traits(traits: Traits, segment_rank: int) -> Traits:
     return dataclasses.replace(traits, state_size="1")
 
 
-class _InOrder(torch.autograd.Function):
+class _InOrder(LinearFunction):
     """Identity whose gradient is contiguous, as the compiled layer norm requires."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
         return x.view_as(x)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def tangents(ctx, tangent: Tensor) -> Tensor:
-        return tangent.view_as(tangent)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> Tensor:
