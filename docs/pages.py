@@ -26,6 +26,7 @@ from rendering import words, write
 
 from longspan.arena.protocols.base import get, protocol_names
 from longspan.attention import MECHANISMS, Attention, build, options_of
+from longspan.attention.build import SHARED_OPTIONS
 from longspan.catalog import (
     describe,
     describe_cost,
@@ -198,8 +199,9 @@ def options(name: str) -> str:
         return "None."
     build_mechanism = MECHANISMS[name].__init__
     hints, help_texts = get_type_hints(build_mechanism), argument_help(str(build_mechanism.__doc__))
+    help_texts = SHARED_OPTIONS | help_texts
     rows = [
-        f"| `{option}` | {help_texts.get(option, '')} | {words(hints[option])} | `{default!r}` |"
+        f"| `{option}` | {help_texts[option]} | {words(hints[option])} | `{default!r}` |"
         for option, default in defaults.items()
     ]
     return "\n".join(["| option | meaning | values | default |", "|---|---|---|---|", *rows])

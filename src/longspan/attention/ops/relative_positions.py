@@ -23,7 +23,6 @@ from longspan.attention.ops.fused import has_fused_kernel
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.segments import Rows, SegmentAttention, segment_mask
 from longspan.attention.relative_bias import shift_to_keys
-from longspan.errors import OptionError
 
 HEADS, BLOCK = 8, 128  # heads and queries of a piece
 QUERY_BLOCK = 256  # queries whose scores are computed at once
@@ -283,8 +282,6 @@ class RelativeAttention(SegmentAttention):
     ):
         """Create P, u and w (normal with standard deviation 0.02, as in the authors' code)."""
         super().__init__(segment, memory, backprop_through_memory, causal)
-        if clamp is not None and clamp < 0:
-            raise OptionError(f"{self.name}: option clamp must be >= 0 or None, got {clamp}")
         self.clamp, self.built_for = clamp, {"heads": heads, "head_dim": head_dim}
         self.position = nn.Parameter(torch.empty(heads, head_dim, heads * head_dim))
         self.content_bias = nn.Parameter(torch.empty(heads, head_dim))
