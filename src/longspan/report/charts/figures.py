@@ -1,6 +1,6 @@
 """Figures of the sections of a leaderboard, and their files."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
