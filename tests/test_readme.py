@@ -290,7 +290,7 @@ def test_lines_of_the_doors_run():
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_commands_of_the_doors_run(tmp_path):
-    """The commands as they stand, but with a few updates."""
+    """The commands as they stand, but with a few updates and one seed."""
     texts = [(text, {"pos": "good", "neg": "bad"}[label]) for text, label, _ in reviews(60)]
     write_csv(tmp_path / "reviews.csv", texts, ("body", "stars"))
     write_csv(tmp_path / "new.csv", [(text,) for text, _ in texts[:5]], ("body",))
@@ -301,7 +301,7 @@ def test_commands_of_the_doors_run(tmp_path):
     assert contract == ".venv/bin/python -m pytest tests/attention --mechanism mine.py"
     short = " --set training.steps=4 --set training.warmup_steps=1"
     lines = [x + short * ("predict" not in x) for x in (*documents.splitlines()[1:], *idea)]
-    lines.insert(0, documents.splitlines()[0])
+    lines = [documents.splitlines()[0], *lines[:-1], f"{lines[-1]} --seeds 0"]
     run_shell(tmp_path, "bash", "-ec", "\n".join(lines))
     assert len((tmp_path / "predicted.csv").read_text().splitlines()) == 6
     assert len(list((tmp_path / "runs" / "quick").glob("*/mine-*.json"))) == 2
