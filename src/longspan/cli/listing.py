@@ -25,7 +25,7 @@ from longspan.stored_catalog import (
 COLUMNS = {  # of the printed tables; --json has every field
     "mechanisms": ("name", "family", "year", "causal", "cost"),
     "tasks": ("name", "title", "num_classes", "chance", "license"),
-    "protocols": ("name", "tasks", "summary", "source"),
+    "protocols": ("name", "tasks", "summary"),
 }
 PUBLISHED = ("mechanism", "score", "protocol", "source")
 
@@ -92,16 +92,8 @@ def _describe_registered(name: str) -> dict[str, Any]:
 
 
 def _print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows; addresses stay whole if there is room for them."""
     cells = [[_format(row[column]) for column in columns] for row in rows]
-    cells = [[text.replace(", https://", ",\nhttps://") for text in row] for row in cells]
-    whole = {"name", "mechanism"}
-    for column, values in zip(columns, zip(*cells, strict=True), strict=True):
-        lines = [line for value in values for line in value.split("\n")]
-        has_room = max(map(len, lines)) <= out.width // 3
-        if has_room and any(line.startswith("https://") for line in lines):
-            whole.add(column)
-    print_table(columns, cells, whole=whole)
+    print_table(columns, cells, whole=("name", "mechanism"))
 
 
 def _format(value: Any) -> str:
