@@ -94,10 +94,16 @@ def tables_of(only):
     # One publication with both a task of Long Range Arena and a downstream one.
     both = [published(protocol="lra-small", source=f"A, table {i}") for i in (1, 2)]
     both[1] = dataclasses.replace(both[1], task="reading")
+    longer = dataclasses.replace(first.config.task, options={"max_length": 2000, "length": 4000})
+    evaluations = (
+        cross_evaluation(first, 0.52),
+        cross_evaluation(first, 0.32, evaluated_on=longer, length=4000),
+    )
     context = Context(
         published=(published(), *both),
         analyses=(analysis(first),),
-        evaluations=(cross_evaluation(first, 0.52),),
+        evaluations=evaluations,
+        sweep="training.learning_rate",
         context_uses=(context_use(first),),
         efficiency=(EFFICIENCY, EFFICIENCY),
     )
@@ -164,7 +170,7 @@ def test_sections_have_recorded_values():
     cost = {line[0].value: line[6].value for line in tables_of("cost")[0].rows}
     assert cost == {"full": 1.0, "linear": pytest.approx(2.0), "local": 1.0}
     (other,) = tables_of("other-tasks")
-    assert values(other, 0) == [
+    assert values(other, 1) == [
         *("full", "listops", "path_x", "resolution = 128", 2000, 16_384, "test"),
         *(0.52, 0.51, 0.4, 400, 20_000, 1),
     ]

@@ -139,6 +139,7 @@ def report(
 def _report_folders(folders: Sequence[Path], choices: ReportOptions) -> None:
     """Report on folders of results."""
     from longspan.report.sections import WITH_TABLES
+    from longspan.report.tables.sweep import check_swept
     from longspan.results import load_failures, load_results, record_paths
 
     if choices.section is not None:
@@ -154,6 +155,8 @@ def _report_folders(folders: Sequence[Path], choices: ReportOptions) -> None:
             check_name(name, row_names, "mechanism in these records") for name in choices.mechanisms
         }
         results, failures = _of_rows(results, selection), _of_rows(failures, selection)
+    if choices.sweep is not None:
+        check_swept(results, choices.sweep)
     boards, context = _build(results, folders, failures)
     context = dataclasses.replace(context, sweep=choices.sweep)
     if choices.style == "paper":
@@ -196,8 +199,10 @@ def _report_run(places: Sequence[Path], choices: ReportOptions) -> None:
     path = places[0]
     if len(places) > 1:
         raise OptionError("report takes folders of results, or the record of one run alone")
-    if choices.mechanisms is not None or choices.style == "paper":
-        raise OptionError("--mechanisms and --style paper need folders of results, got one record")
+    if choices.mechanisms is not None or choices.sweep or choices.style == "paper":
+        raise OptionError(
+            "--mechanisms, --sweep and --style paper need folders of results, got one record"
+        )
     if path.name.endswith(FAILED):
         failure = load_failure(path)
         raise DataError(f"{path} is of a failed run ({failure.kind}): {failure.reason}")

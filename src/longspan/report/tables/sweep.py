@@ -61,15 +61,11 @@ def sweep_points(board: Leaderboard, option: str | None) -> list[SweepPoint]:
     Args:
         board: leaderboard.
         option: dotted name, such as task.pairs, or `STATE`.
-
-    Raises:
-        UnknownNameError: no run has the option; the message suggests near names.
     """
     cells = [cell for row in board.rows for cell in row.cells if cell]
     scored = [(run, _settings(run)) for x in cells for run in x.runs if "test" in run.scores]
-    if option is None or not scored:
+    if option is None:
         return []
-    check_name(option, {name: None for _, x in scored for name in x}, "option of these records")
     floors = {run.stem: best_floor(cell.runs, "test") for cell in cells for run in cell.runs}
     points = []
     for task, of_task in group_runs(scored, lambda pair: pair[0].task):
@@ -92,6 +88,15 @@ def sweep_points(board: Leaderboard, option: str | None) -> list[SweepPoint]:
                 if (value := settings.get(option)) is not None
             ]
     return points
+
+
+def check_swept(runs: Iterable[Result], option: str) -> None:
+    """Check that a run has an option.
+
+    Raises:
+        UnknownNameError: none has it; the message suggests near names.
+    """
+    check_name(option, {name: None for run in runs for name in _settings(run)}, "option of a run")
 
 
 def _settings(run: Result) -> dict[str, Any]:
