@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.cli.common import print_note
+from longspan.cli.documents import (
+    DocumentOptions,
+    check_document_options,
+    is_own_texts,
+    run_documents,
+)
 from longspan.cli.importing import TextOptions, default_name, import_own
 from longspan.cli.options import ChangeOptions, Json, RunOptions, Text, options, protocol_option
 from longspan.cli.running import run_one
@@ -72,11 +78,19 @@ def pretrain(
 
 
 def finetune(
-    checkpoint: Checkpoint,
     texts: TextOptions,
+    documents: DocumentOptions,
     start_options: StartOptions,
     changes: ChangeOptions,
     folders: RunOptions,
+    checkpoint: Annotated[
+        Text,
+        typer.Argument(
+            help=f"{CHECKPOINT[0].upper()}{CHECKPOINT[1:-1]}; or a folder or name of transformers.",
+            show_default="a new model",
+        ),
+    ] = None,
+    start: Annotated[Text, typer.Option(help="As CHECKPOINT.", show_default="a new model")] = None,
     task: Annotated[
         Text, typer.Option(help="Task; `longspan list tasks`.", show_default="texts of --data")
     ] = None,
@@ -90,32 +104,83 @@ def finetune(
     mechanism: Annotated[
         Text,
         typer.Option(
-            help="Mechanism with the same weights, `longspan list mechanisms`.",
+            help="Mechanism, `longspan list mechanisms`.",
             show_default="that of the checkpoint",
         ),
     ] = None,
-    protocol: Annotated[Text, protocol_option(RECIPE, "finetune")] = None,
+    protocol: Annotated[Text, protocol_option(RECIPE, "finetune; own without a checkpoint")] = None,
     as_json: Json = False,
 ) -> None:
-    """Finetune a checkpoint on a task, or on texts of one's own; the same command resumes the run.
+    """Finetune a checkpoint on a task, or train on texts of one's own; repeat it to resume.
 
-    `finetune CHECKPOINT --data FILE --text COLUMN --label COLUMN` imports the file as a task named
-    after it, and trains on it; with --summary COLUMN in place of --label, to write summaries.
-    Texts are encoded with the checkpoint's tokenizer.
+    `finetune --data FILE` imports the file as a task named after it, trains a new model on it, and
+    scores it beside TF-IDF; with a CHECKPOINT it starts from that. One of transformers is
+    converted, and extended if the texts are longer. With --summary COLUMN it learns to write
+    summaries. Texts are encoded with the checkpoint's tokenizer.
     """
-    from longspan.arena.one_run import finetuning_experiment
-    from longspan.arena.saved_checkpoint import open_checkpoint
-
     paths = folders.run_paths(data=Path(data) if task and data else None)
-    start = open_checkpoint(checkpoint)  # before anything is imported
     choices = _choices(mechanism, protocol, start_options, changes)
+    source = _check_source(checkpoint, start, task)
+    check_document_options(documents)
     with _open_task(task, data, texts, paths, is_plan=changes.is_plan) as (name, paths):
-        experiment = finetuning_experiment(start, name, choices)
-        run_one([experiment], paths, changes, as_json)
+        run = run_documents if is_own_texts(name) else _run_task
+        run(name, source, choices, documents, paths, changes, as_json)
     if changes.is_plan and not task:
         flags = {"--dry-run": changes.dry_run, "--measure": changes.measure}
         planning = " and ".join(flag for flag, is_set in flags.items() if is_set)
-        print_note("next:", f"longspan finetune {checkpoint}, the same command without {planning}")
+        command = f"longspan finetune {checkpoint or ''}".strip()
+        print_note("next:", f"{command}, the same command without {planning}")
+
+
+def _check_source(checkpoint: str | None, start: str | None, task: str | None) -> str | None:
+    """Return the checkpoint to start from, checked before anything is imported; None: none.
+
+    Raises:
+        OptionError: there are two, or a task has none.
+        DataError: there is no such checkpoint.
+    """
+    from longspan.arena.document_start import is_foreign
+    from longspan.arena.saved_checkpoint import open_checkpoint
+    from longspan.tasks import TASKS
+
+    if checkpoint and start:
+        raise OptionError(f"{checkpoint} and --start {start} are two checkpoints; omit one")
+    source = checkpoint or start
+    is_own = task is None or (task in TASKS and is_own_texts(task))
+    if source is not None and not (is_own and is_foreign(source)):
+        open_checkpoint(source)
+    if source is None and not is_own:
+        raise OptionError(
+            f"finetune --task {task} takes the CHECKPOINT to start from; to train a new model: "
+            f"longspan train MECHANISM {task}"
+        )
+    return source
+
+
+def _run_task(
+    task: str,
+    source: str | None,
+    choices: "RunChoices",
+    documents: DocumentOptions,
+    paths: "RunPaths",
+    changes: ChangeOptions,
+    as_json: bool,
+) -> None:
+    """Run the training of a checkpoint on a task that is no import of texts.
+
+    Raises:
+        OptionError: options of documents are given, or there is no checkpoint.
+    """
+    from longspan.arena.one_run import finetuning_experiment
+
+    if documents != DocumentOptions():
+        raise OptionError(
+            f"--metric, --class-weights and --threshold are of texts with labels, not of {task}; "
+            "omit them"
+        )
+    if source is None:
+        raise OptionError(f"finetune on {task} takes the CHECKPOINT to start from; name one")
+    run_one([finetuning_experiment(source, task, choices)], paths, changes, as_json)
 
 
 @contextlib.contextmanager

@@ -344,12 +344,43 @@ def _columns(source: "Source", options: TextOptions) -> tuple[str, str]:
                 f"{source} is a folder, whose subfolders are the classes; omit {', '.join(flags)}"
             )
         return TEXT, LABEL
-    if options.text is None or (options.label is None) == (options.target is None):
+    if options.label is not None and options.target is not None:
+        raise OptionError("--label (classes) and --target (numbers) exclude each other; omit one")
+    target = options.label or options.target
+    if options.text is None or target is None:
+        return _guess_columns(source, options, options.text, target)
+    return options.text, target
+
+
+def _guess_columns(
+    source: "Source", options: TextOptions, text: str | None, target: str | None
+) -> tuple[str, str]:
+    """Return the columns of texts and classes where they are evident, and say so.
+
+    They are in a table of two columns, of which the longer values are texts; and in one with the
+    columns text and label.
+
+    Raises:
+        OptionError: they are not.
+    """
+    from longspan.data.sources.table import LABEL, TEXT, read_table
+
+    table = read_table(source, options.form())
+    names = [x for x in table.names if x not in (text, target)]
+    num_missing = (text is None) + (target is None)
+    if num_missing == len(names) and options.pair is None:
+        sizes = {x: sum(map(len, table.column(x))) for x in names}
+        names.sort(key=sizes.__getitem__)
+    elif not {x for x, y in ((TEXT, text), (LABEL, target)) if y is None} - set(names):
+        names = [LABEL, TEXT]
+    else:
         raise OptionError(
-            "import texts takes --text COLUMN, and either --label COLUMN (classes) or --target "
-            "COLUMN (numbers)"
+            f"{source} has the columns {', '.join(table.names)}: pass --text COLUMN, and either "
+            "--label COLUMN (classes) or --target COLUMN (numbers)"
         )
-    return options.text, options.label or options.target or ""
+    text, target = text or names[-1], target or names[0]
+    print_note("columns:", f"texts in {text!r}, classes in {target!r}")
+    return text, target
 
 
 def _print_texts(described: "TextsDescription") -> None:

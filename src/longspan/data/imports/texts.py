@@ -43,6 +43,8 @@ from longspan.metrics.summaries import has_token
 
 Kind = Literal["class", "number", "summary"]
 HELD_OUT_SHARE = 0.1
+# Texts of more bytes a word are taken for a script without spaces.
+_BYTES_PER_WORD = 24
 _ROWS = "texts.parquet"
 
 
@@ -89,6 +91,11 @@ class TextsDescription(ImportDescription):
     def is_regression(self) -> bool:
         """True if targets are numbers."""
         return self.kind == "number"
+
+    @property
+    def has_words(self) -> bool:
+        """False if the texts have a script without spaces."""
+        return self.bytes <= _BYTES_PER_WORD * self.words
 
     @property
     def is_pair(self) -> bool:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from pydantic import PositiveInt
 from torch import Tensor
@@ -14,6 +15,7 @@ from longspan.data.imports import texts
 from longspan.data.imports.texts import TextsDescription, TextsSplit
 from longspan.data.summarized_document import SummarizedDocument
 from longspan.data.tokenizers import ByteTokenizer
+from longspan.errors import OptionError
 from longspan.metrics import Metric
 from longspan.shapes import Float, Int
 from longspan.tasks.base import SPLITS, ProgressCallback, Split, Task
@@ -49,6 +51,12 @@ class OwnTextOptions(EncodingOptions):
     minimum: PositiveInt = setting(
         "occurrences in the training texts that make a character known", 2
     )
+    class_weights: Literal["none", "balanced"] = setting(
+        "weights of the classes in the loss: none; or balanced: by the inverse of their number of "
+        "training texts",
+        "none",
+        in_data=False,
+    )
 
 
 class OwnTexts(ImportedTask, EncodedTextTask):
@@ -63,6 +71,21 @@ class OwnTexts(ImportedTask, EncodedTextTask):
     def is_regression(self) -> bool:
         """True if the targets are numbers."""
         return self.description.is_regression
+
+    @property
+    def model_fields(self) -> dict[str, Any]:
+        """Weights of the classes, if they are balanced: 1 on average over the training texts.
+
+        Raises:
+            OptionError: the targets are numbers.
+        """
+        if self.options.class_weights == "none":
+            return super().model_fields
+        if self.is_regression:
+            raise OptionError("class_weights='balanced' is of classes; omit it for numbers")
+        counts = np.array(self.description.class_counts["train"])
+        weights = counts.sum() / (max(1, (counts > 0).sum()) * np.maximum(counts, 1))
+        return {**super().model_fields, "class_weights": weights.tolist()}
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
@@ -98,6 +121,10 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         The model predicts standardized numbers: of mean 0 and deviation 1 in training.
         """
         return logits[..., 0].double() * self.description.deviation + self.description.mean
+
+    def probabilities(self, logits: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+        """Return the probabilities of the classes, or the numbers without their axis."""
+        return self.predicted_numbers(logits) if self.is_regression else logits.softmax(-1)
 
     def label_arguments(
         self, targets: Int[Tensor, " B"] | Float[Tensor, " B"]

@@ -1,0 +1,116 @@
+"""Records of classified documents: a run beside TF-IDF, next to the record of the run.
+
+The path is `<results>/<protocol>/<task>/classified/<file name of the record>`.
+"""
+
+import math
+from typing import Any, ClassVar
+
+from longspan.config import settings
+from longspan.errors import DataError
+from longspan.results.reading import DOCUMENTS
+from longspan.results.side_record import SideRecord
+
+DOCUMENT_SCHEMA = 1
+
+
+@settings
+class ClassScore:
+    """Scores of one class.
+
+    Attributes:
+        name: name of the class.
+        precision, recall, f1: scores.
+        support: documents of the class.
+    """
+
+    name: str
+    precision: float
+    recall: float
+    f1: float
+    support: int
+
+
+@settings
+class DocumentRow:
+    """Scores of one way to classify the documents.
+
+    Attributes:
+        name: name of the way: "local", "TF-IDF".
+        options: what distinguishes it, such as the length or the strength C.
+        metrics: metrics by name, the main one first; None where one is undefined.
+        seconds: time of training.
+        classes: scores of each class; none of numbers.
+        confusion: documents of each class (row) by predicted class; none of several labels.
+        calibration: mean probability, share of correct predictions, and their number.
+    """
+
+    name: str
+    options: dict[str, Any]
+    metrics: dict[str, float | None]
+    seconds: float
+    classes: list[ClassScore]
+    confusion: list[list[int]]
+    calibration: list[list[float]]
+
+
+@settings
+class DocumentScores(SideRecord):
+    """Scores of a run on documents, and of the baselines.
+
+    Attributes:
+        split: split that is scored.
+        documents: number of scored documents.
+        rows_sha256: identity of the imported rows.
+        covered_documents: share of the training documents that the run reads whole.
+        covered_tokens: share of their tokens that it reads.
+        class_weights: weights of the classes in training: "none" or "balanced".
+        threshold: probability from which a label applies, where a document may have several.
+        rows: the run, TF-IDF, and the most frequent class or the mean.
+        p_value: of the difference between run and TF-IDF on the same documents; None: not tested.
+        reference: name of the reference row or variant; None for a row of the mechanism.
+    """
+
+    subfolder: ClassVar[str] = DOCUMENTS
+    title: ClassVar[str] = "a record of classified documents"
+    remedy: ClassVar[str] = "run longspan finetune again"
+    protocol: str
+    task: str
+    mechanism: str
+    seed: int
+    config_hash: str
+    split: str
+    documents: int
+    rows_sha256: str
+    covered_documents: float
+    covered_tokens: float
+    class_weights: str
+    threshold: float
+    rows: list[DocumentRow]
+    p_value: float | None
+    date: str  # ISO 8601, UTC
+    reference: str | None = None
+    schema: int = DOCUMENT_SCHEMA
+
+    @property
+    def metric(self) -> str:
+        """Name of the main metric."""
+        return next(iter(self.rows[0].metrics))
+
+    def check(self) -> None:
+        """Check that the numbers agree with each other.
+
+        Raises:
+            DataError: a share is outside [0, 1], or a confusion matrix has other documents.
+        """
+        shares = (self.covered_documents, self.covered_tokens, self.threshold)
+        if not all(0 <= x <= 1 for x in shares):
+            raise DataError(f"shares and threshold must be in [0, 1], got {shares}")
+        for row in self.rows:
+            counts = sum(map(sum, row.confusion))
+            if row.confusion and counts != self.documents:
+                raise DataError(
+                    f"{row.name} has {counts} predictions of {self.documents} documents"
+                )
+            if not all(x is None or math.isfinite(x) for x in row.metrics.values()):
+                raise DataError(f"{row.name} has a metric that is not finite")
