@@ -21,6 +21,7 @@ from longspan.arena.document_metrics import (
 from longspan.arena.document_start import task_coverage
 from longspan.arena.finished_run import FinishedRun, load_run
 from longspan.arena.paths import RunPaths
+from longspan.data.imports.targets import label_matrix
 from longspan.data.imports.texts import load_splits
 from longspan.errors import OptionError
 from longspan.results import ClassScore, DocumentRow, DocumentScores, run_fields
@@ -74,8 +75,8 @@ def score_documents(
     kind = cast(Kind, task.description.kind)
     names = choose_metrics(metric, kind)
     splits = load_splits(task.folder, task.description)
-    texts, targets = splits[split].texts, splits[split].targets
-    scored = _Scored(targets, kind, list(task.description.classes), names, threshold)
+    targets = {name: _read_targets(x.targets, task) for name, x in splits.items()}
+    scored = _Scored(targets[split], kind, list(task.description.classes), names, threshold)
     scores = predict_split(run, split)
     options = run.result.effective_config.task.options
 
@@ -84,9 +85,9 @@ def score_documents(
 
     weights = options["class_weights"]
     baseline = fit_baseline(
-        (splits["train"].texts, splits["train"].targets),
-        (splits["validation"].texts, splits["validation"].targets),
-        texts,
+        (splits["train"].texts, targets["train"]),
+        (splits["validation"].texts, targets["validation"]),
+        splits[split].texts,
         value,
         num_classes=task.num_classes,
         has_words=task.description.has_words,
@@ -97,12 +98,12 @@ def score_documents(
     rows = [
         _row(run.result.row_name, _options(run), scores, run.result.seconds, scored),
         _row(TFIDF, {"C": baseline.strength}, baseline.scores, baseline.seconds, scored),
-        _row(simplest, {}, _constant(splits["train"].targets, scored), 0, scored),
+        _row(simplest, {}, _constant(targets["train"], scored), 0, scored),
     ]
     result = DocumentScores(
         **run_fields(DocumentScores, run.result),
         split=split,
-        documents=len(targets),
+        documents=len(targets[split]),
         rows_sha256=task.description.rows_sha256,
         covered_documents=coverage.documents,
         covered_tokens=coverage.tokens,
@@ -114,6 +115,11 @@ def score_documents(
     )
     result.save(record.parent)
     return result
+
+
+def _read_targets(targets: np.ndarray, task: OwnTexts) -> np.ndarray:
+    """Return classes, (N,), which labels apply, (N, C) bool, or numbers, (N,)."""
+    return label_matrix(targets, task.num_classes) if task.is_multi_label else targets
 
 
 def check_threshold(threshold: float) -> None:

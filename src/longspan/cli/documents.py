@@ -224,6 +224,6 @@ def _verdict(scores: "DocumentScores") -> str:
         text = f"{model.name} {'equals' if tie else 'beats'} {baseline.name}: {shown}"
         advice = ""
     if p is not None:
-        test = "significant" if p < _SIGNIFICANT else "not significant"
-        text += f" (the difference is {test}, p = {p:.2g}, paired by document)"
+        test = "differ" if p < _SIGNIFICANT else "do not differ significantly"
+        text += f" (errors {test}, paired by document: p = {p:.2g})"
     return f"{text}. {advice}".strip()

@@ -14,6 +14,7 @@ from longspan.cli.options import Read, Text, option, options
 from longspan.errors import OptionError, check_name
 
 if TYPE_CHECKING:
+    from longspan.data.imports.texts import Kind as TextsKind
     from longspan.data.imports.texts import TextsDescription
     from longspan.data.sources.table import Source
     from longspan.data.sources.text import FileFormat
@@ -86,7 +87,17 @@ class TextOptions(FormatOptions):
     """Options of texts of one's own; None or False if not given."""
 
     text: TextColumn = None
-    label: Annotated[Text, _option("--label", "Column of the classes.")] = None
+    label: Annotated[
+        Text,
+        _option(
+            "--label",
+            "Column of the classes; several columns of 0 and 1, a,b,c: any number of labels.",
+        ),
+    ] = None
+    separator: Annotated[
+        Text,
+        _option("--separator", "Character between the labels of a text, which may be several."),
+    ] = None
     target: Annotated[
         Text, _option("--target", "Column of numbers to predict (regression), in place of --label.")
     ] = None
@@ -215,13 +226,13 @@ class ImportOptions(TextOptions, ReadingOptions):
 _SHARED = {"name", "validation", "test", "replace"}
 _TABLES = {*_SHARED, "text", "encoding", "delimiter", "drop_empty"}
 _APPLY: dict[Kind, set[str]] = {
-    "texts": {*_TABLES, "label", "target", "pair"},
+    "texts": {*_TABLES, "label", "target", "pair", "separator"},
     "summaries": {*_TABLES, "summary"},
     "corpus": {
         *_SHARED,
         *(field.name for field in dataclasses.fields(ImportOptions)),
     }
-    - {"label", "target", "pair", "summary", "drop_empty"},
+    - {"label", "target", "pair", "summary", "separator", "drop_empty"},
     "beir": _SHARED,
     "dpr": _SHARED,
 }
@@ -305,13 +316,15 @@ def _import_texts(
     name: str, source: "Source", options: TextOptions, cache: Path, is_summary: bool
 ) -> None:
     """Import texts with classes, numbers or summaries, and print what may be wrong with them."""
+    from longspan.data.imports.targets import SEPARATOR
     from longspan.data.imports.texts import TextsRequest, import_texts
 
     text, target = _summary_columns(options) if is_summary else _columns(source, options)
     request = TextsRequest(
         text=text,
         target=target,
-        kind="summary" if is_summary else "class" if options.target is None else "number",
+        kind="summary" if is_summary else _target_kind(options, target),
+        separator=options.separator or SEPARATOR,
         pair=options.pair,
         validation=options.validation,
         test=options.test,
@@ -350,6 +363,20 @@ def _columns(source: "Source", options: TextOptions) -> tuple[str, str]:
     if options.text is None or target is None:
         return _guess_columns(source, options, options.text, target)
     return options.text, target
+
+
+def _target_kind(options: TextOptions, target: str) -> "TextsKind":
+    """Return the kind of the targets that the options name.
+
+    Raises:
+        OptionError: numbers have a separator.
+    """
+    has_labels = options.separator is not None or "," in target
+    if options.target is None:
+        return "labels" if has_labels else "class"
+    if options.separator is not None:
+        raise OptionError("--separator is of the labels of --label, not of numbers; omit it")
+    return "number"
 
 
 def _guess_columns(

@@ -1,12 +1,15 @@
 """`longspan predict | answers`: answers of a saved model to new texts, and to its task."""
 
 import csv
+import json
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longspan.cli.common import print_json, print_text
+from longspan.cli.common import print_json, print_note, print_text
 from longspan.cli.importing import FormatOptions
 from longspan.cli.options import BatchSize, DeviceOptions, Json, Record, SplitName
 from longspan.errors import DataError, OptionError
@@ -22,13 +25,29 @@ def predict(
         Path,
         typer.Argument(help="CSV, TSV, JSON or parquet file of texts, or folder of text files."),
     ],
-    output: Annotated[Path, typer.Option(help="CSV file to create.")],
+    output: Annotated[Path, typer.Option(help="File to create: .csv, or .jsonl.")],
     form: FormatOptions,
     folders: DeviceOptions,
     text: Annotated[
-        str | None, typer.Option(help="Column of the texts; a folder of text files has none.")
+        str | None,
+        typer.Option(
+            help="Column of the texts; a folder of text files has none.",
+            show_default="that of the training",
+        ),
     ] = None,
     pair: Annotated[str | None, typer.Option(help="Column of the second texts of pairs.")] = None,
+    identifier: Annotated[
+        str | None,
+        typer.Option(
+            "--id", help="Column of unique identifiers, the only one of the file that is written."
+        ),
+    ] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Write the probability of every class.")
+    ] = False,
+    threshold: Annotated[
+        float, typer.Option(help="Probability from which one of several labels applies.")
+    ] = 0.5,
     as_json: Json = False,
 ) -> None:
     """Predict the classes, numbers or summaries of new texts with the saved model of a run.
@@ -36,26 +55,34 @@ def predict(
     The output has the columns of the file (of a folder: name and text of each file), and
     `predicted`: the name of the class, with its `probability`, the number, or the summary.
     """
+    from longspan.arena.document_scores import check_threshold
     from longspan.arena.predict import predict as predict_texts
     from longspan.files import check_new_file
 
     check_new_file(output)
+    check_threshold(threshold)
     paths = folders.run_paths()
-    table, texts = _read_texts(file, text, pair, form)
-    if taken := {"predicted", "probability"} & set(table.names):
+    trained = _trained_columns(record, file)
+    table, texts = _read_texts(file, text or trained.get("text"), pair or trained.get("pair"), form)
+    _note_targets(file, table, trained)
+    shown = {x: table.column(x) for x in table.names} if identifier is None else {
+        identifier: _read_identifiers(file, table, identifier)
+    }  # fmt: skip
+    if taken := {"predicted", "probability"} & set(shown):
         raise OptionError(f"{file} has a column {min(taken)!r} already; rename it")
-    predictions = predict_texts(record, texts, paths)
-    shown = [x if isinstance(x, str) else f"{x:.6g}" for x in predictions.values]
-    added: dict[str, Any] = {"predicted": shown}
+    predictions = predict_texts(record, texts, paths, threshold=threshold)
+    added: dict[str, Any] = {"predicted": predictions.values}
     if predictions.probabilities is not None:
-        added["probability"] = [f"{x:.4f}" for x in predictions.probabilities]
-    names = (*table.names, *added)
-    rows = [(*row, *more) for row, *more in zip(table.rows, *added.values(), strict=True)]
-    _write(output, names, rows)
+        added["probability"] = predictions.probabilities.round(4).tolist()
+    if probabilities:
+        added |= {f"p({x})": y.round(4).tolist() for x, y in predictions.by_class.items()}
+    columns = {**shown, **added}
+    _write(output, columns)
     if as_json:
-        print_json({"output": str(output), "rows": len(rows), "columns": list(names)})
+        names = [*columns]
+        print_json({"output": str(output), "rows": len(texts), "columns": names})
     else:
-        print_text(f"{len(rows):,} predictions in {output}")
+        print_text(f"{len(texts):,} predictions in {output}")
 
 
 def answers(
@@ -82,6 +109,52 @@ def answers(
         print_text(f"answers to {answered} of {split} in {output}")
 
 
+def _trained_columns(record: Path, file: Path) -> dict[str, str]:
+    """Return the columns of the texts that a run was trained on, by role.
+
+    None of other tasks, and none for a folder of texts.
+    """
+    from longspan.data.sources.folders import has_columns
+    from longspan.results import load_result
+    from longspan.tasks import TASKS
+
+    if not has_columns(file):
+        return {}
+
+    cls = TASKS.get(load_result(record).task)
+    return dict(getattr(getattr(cls, "description", None), "columns", {}))
+
+
+def _note_targets(file: Path, table: "Table", trained: Mapping[str, str]) -> None:
+    """Say that the file has the targets of the training, which are not read."""
+    if (target := trained.get("target")) in table.names:
+        print_note(
+            "note:",
+            f"{file} has the column {target!r} of the training, which predict copies and does not "
+            f"read; to score it, import the file with longspan finetune --test {file}",
+        )
+
+
+def _read_identifiers(file: Path, table: "Table", name: str) -> list[str]:
+    """Return the identifiers of the texts.
+
+    Raises:
+        DataError: the column is missing, or an identifier is missing or doubled.
+    """
+    values = table.column(name)
+    counts = Counter(values)
+    for what, rows in (
+        ("no identifier", [row for row, x in enumerate(values) if not x]),
+        ("a doubled identifier", [row for row, x in enumerate(values) if counts[x] > 1]),
+    ):
+        if rows:
+            raise DataError(
+                f"{file} has {what} of --id {name} in {table.show_rows(rows)}; correct them, or "
+                "omit --id to write all columns"
+            )
+    return values
+
+
 def _read_texts(
     file: Path, text: str | None, pair: str | None, form: FormatOptions
 ) -> "tuple[Table, list[tuple[str, ...]]]":
@@ -104,13 +177,20 @@ def _read_texts(
     return table, texts
 
 
-def _write(path: Path, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+def _write(path: Path, columns: Mapping[str, list[Any]]) -> None:
+    """Write columns as CSV, or as one JSON object a line."""
     from longspan.files import atomic_write
 
+    rows = zip(*columns.values(), strict=True)
     with (
         atomic_write(path) as temporary,
         temporary.open("w", encoding="utf-8", newline="") as stream,
     ):
+        if path.suffix in (".jsonl", ".ndjson"):
+            for row in rows:
+                values = dict(zip(columns, row, strict=True))
+                stream.write(json.dumps(values, ensure_ascii=False) + "\n")
+            return
         writer = csv.writer(stream)
-        writer.writerow(names)
-        writer.writerows(rows)
+        writer.writerow(columns)
+        writer.writerows([f"{x:.6g}" if isinstance(x, float) else x for x in row] for row in rows)

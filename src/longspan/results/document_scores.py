@@ -67,7 +67,8 @@ class DocumentScores(SideRecord):
         class_weights: weights of the classes in training: "none" or "balanced".
         threshold: probability from which a label applies, where a document may have several.
         rows: the run, TF-IDF, and the most frequent class or the mean.
-        p_value: of the difference between run and TF-IDF on the same documents; None: not tested.
+        p_value: of the sign test whether run or TF-IDF has fewer errors on a document; None: both
+            have equally many on each.
         reference: name of the reference row or variant; None for a row of the mechanism.
     """
 

@@ -143,6 +143,11 @@ class Task(TaskData):
         """True if targets are numbers, of which the model predicts one for each example."""
         return False
 
+    def count_classes(self, labels: np.ndarray) -> dict[Any, int]:
+        """Return the number of targets of each class."""
+        classes, numbers = np.unique(labels, return_counts=True)
+        return dict(zip(classes.tolist(), numbers.tolist(), strict=True))
+
     @property
     def chance(self) -> float | None:
         """Expected main metric of a uniform guess under these options."""
