@@ -27,7 +27,7 @@ from longspan.tasks import TASKS
 
 SHARED, DATA = {"--json", "--import", "--help"}, {"--cache", "--data"}
 RUNS = "--accept-changes --budget --device --dry-run --measure --parallel --protocol --runs --set"
-FILES = "--delimiter --drop-empty --encoding --label --name --pair --replace --summary --target"
+FILES = "--delimiter --drop-empty --encoding --label --name --pair --replace --separator --summary --target"
 RUNS, FILES = {*RUNS.split()}, {*FILES.split(), "--test", "--text", "--validation"}
 FLAGS = {
     "": {"--debug", "--help", "--no-debug"},
@@ -37,12 +37,12 @@ FLAGS = {
     "train": {*RUNS, *SHARED, *DATA, "MECHANISM", "TASK", "--seed"},
     "pretrain": {*RUNS, *SHARED, "CORPUS", "--cache", "--extend-positions", "--mechanism", "--seed",
                  "--start"},
-    "finetune": {*RUNS, *FILES, *SHARED, *DATA, "CHECKPOINT", "--extend-positions", "--mechanism",
-                 "--seed", "--task"},
+    "finetune": {*RUNS, *FILES, *SHARED, *DATA, "CHECKPOINT", "--class-weights", "--extend-positions",
+                 "--mechanism", "--metric", "--seed", "--start", "--task", "--threshold"},
     "eval": {*SHARED, *DATA, "RECORD", "--batch-size", "--device", "--examples", "--set", "--split",
              "--task"},
     "predict": {*SHARED, *DATA, "FILE", "RECORD", "--delimiter", "--device", "--encoding",
-                "--output", "--pair", "--text"},
+                "--id", "--output", "--pair", "--probabilities", "--text", "--threshold"},
     "generate": {*SHARED, *DATA, "CHECKPOINT", "--device", "--greedy", "--max-new-tokens",
                  "--prefill-chunk-size", "--prompt", "--prompt-file", "--prompt-ids", "--seed",
                  "--temperature", "--top-k", "--top-p"},

@@ -7,6 +7,7 @@ import pytest
 from sklearn import metrics as sk
 from transformers import RobertaConfig, RobertaModel
 
+import tiny
 from longspan.results import DocumentScores, load_results, load_side_records
 from own_files import BAD, GOOD, reviews, save_tokenizer, write_csv
 from test_cli_errors import check_rejected
@@ -119,3 +120,128 @@ def test_weights_of_classes_follow_their_numbers(cli, tmp_path, places):
     train = counts["train"]
     assert weights == pytest.approx([sum(train) / 2 / count for count in train])
     assert result.config.task.options["class_weights"] == "balanced"
+
+
+@pytest.fixture(scope="module")
+def labeled(tmp_path_factory):
+    """Folder with a file of labels and a model that was trained on it."""
+    folder = tmp_path_factory.mktemp("labeled")
+    rows = [
+        (n, text, ";".join(x for x in (label, "high" if score > 10 else "") if x), score)
+        for n, (text, label, score) in enumerate(reviews(80))
+    ]
+    path = write_csv(folder / "tagged.csv", rows, ("id", "body", "tags", "score"))
+    columns = ("--text", "body", "--label", "tags", "--separator", ";")
+    places = ("--runs", folder / "runs", "--device", "cpu", "--cache", folder / "cache")
+    tiny.run_commands([("finetune", "--data", path, *columns, *SHORT, *places)])
+    return folder
+
+
+def record_of(folder):
+    (record,) = (folder / "runs" / "own" / "tagged").glob("*.json")
+    return record
+
+
+def test_texts_have_any_number_of_labels(labeled):
+    (result,) = load_results([labeled / "runs"])
+    (scores,) = load_scores(labeled)
+    model, tfidf, _ = scores.rows
+    assert [x.name for x in model.classes] == ["high", "neg", "pos"]
+    assert model.metrics["f1_micro"] == pytest.approx(result.scores["test"].metrics["f1"])
+    assert model.confusion == []
+    assert tfidf.metrics["auc"] == 1.0
+
+
+def test_predictions_keep_identifiers_and_have_all_probabilities(cli, labeled, tmp_path):
+    new = write_csv(tmp_path / "new.csv", [("a", "good plot"), ("b", "weak plot")], ("id", "body"))
+    where = ("--cache", labeled / "cache", "--device", "cpu", "--probabilities", "--id", "id")
+    predicted = {}
+    for name, threshold in (("out.csv", 0.0), ("out.jsonl", 1.0)):
+        command = ("predict", record_of(labeled), new, "--output", tmp_path / name)
+        code, _, err = cli(*command, *where, "--threshold", threshold)
+        assert code == 0, err
+        predicted[threshold] = tmp_path / name
+    with predicted[0.0].open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    lines = [json.loads(line) for line in predicted[1.0].read_text().splitlines()]
+    assert [row["id"] for row in rows] == [row["id"] for row in lines] == ["a", "b"]
+    assert {row["predicted"] for row in rows} == {"high;neg;pos"}
+    assert {row["predicted"] for row in lines} == {""}
+    for row, line in zip(rows, lines, strict=True):
+        assert [*row] == [*line] == ["id", "predicted", "p(high)", "p(neg)", "p(pos)"]
+        assert all(float(row[x]) == line[x] for x in row if x.startswith("p("))
+
+
+def test_labels_of_several_columns_are_those_of_one(cli, labeled, tmp_path, places):
+    with (labeled / "tagged.csv").open(newline="") as file:
+        rows = [
+            (x["body"], *(int(tag in x["tags"].split(";")) for tag in ("high", "neg", "pos")))
+            for x in csv.DictReader(file)
+        ]
+    path = write_csv(tmp_path / "tagged.csv", rows, ("body", "high", "neg", "pos"))
+    columns = ("--text", "body", "--label", "high,neg,pos")
+    code, _, err = cli("data", "import", "texts", path, *columns, *places[2:4])
+    assert code == 0, err
+    imports = [
+        json.loads((folder / "cache/own/tagged/import.json").read_text())
+        for folder in (tmp_path, labeled)
+    ]
+    assert imports[0]["rows_sha256"] == imports[1]["rows_sha256"]
+    code, out, _ = cli("data", "card", "tagged", *places[2:4])
+    assert "| high |" in out
+    wrong = write_csv(tmp_path / "wrong.csv", [("text", "0", "maybe")], ("body", "a", "b"))
+    command = ("finetune", "--data", wrong, "--text", "body", "--label", "a,b", *places)
+    check_rejected(cli(*command), "column 'b' must be 0 or 1", "got 'maybe'")
+
+
+ROWS = [row[:2] for row in reviews(30)]
+BAD_FILES = {
+    "three documents": (ROWS[:3], (), "3 texts of 2 classes"),
+    "one class": ([(text, "pos") for text, _ in ROWS], (), "has one class ('pos')"),
+    "equal texts": ([("the plot", label) for _, label in ROWS], (), "1 different text cannot"),
+    "metric of numbers": (
+        ROWS,
+        ("--metric", "rmse"),
+        "--metric rmse does not fit one class a text",
+    ),
+    "unknown metric": (ROWS, ("--metric", "f1_marco"), "f1_macro"),
+    "threshold": (ROWS, ("--threshold", "1.5"), "--threshold must be a probability in [0, 1]"),
+    "weights": (ROWS, ("--class-weights", "equal"), "class weights called 'equal'"),
+    "two checkpoints": (ROWS, ("--start", "x", "y"), "two checkpoints"),
+    "three columns": ([(*x, "z") for x in ROWS], (), "has the columns a, b, c: pass --text COLUMN"),
+    "doubled column": (ROWS, ("--text", "a", "--label", "a"), "name one column"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_bad_documents_are_one_sentence_with_a_remedy(cli, tmp_path, places, case):
+    rows, options, *parts = BAD_FILES[case]
+    path = write_csv(tmp_path / "mine.csv", rows, "abc"[: len(rows[0])])
+    columns = ("--text", "a", "--label", "b") if len(rows[0]) == 2 else ()
+    command = ("finetune", "--data", path, *SHORT, *places, *columns)
+    check_rejected(cli(*command, *options), *parts)
+    assert not (tmp_path / "runs").exists()
+
+
+BAD_PREDICTIONS = {
+    "identifier missing": ([("", "x")], ("--id", "id"), "no identifier of --id id in line 2"),
+    "identifier doubled": ([("a", "x"), ("a", "y")], ("--id", "id"), "a doubled identifier"),
+    "no such column": ([("a", "x")], ("--id", "key"), "has no column 'key'"),
+    "threshold": ([("a", "x")], ("--threshold", "-0.1"), "in [0, 1], got -0.1"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_PREDICTIONS)
+def test_bad_predictions_are_one_sentence_with_a_remedy(cli, labeled, tmp_path, case):
+    rows, options, part = BAD_PREDICTIONS[case]
+    new = write_csv(tmp_path / "new.csv", rows, ("id", "body"))
+    end = ("--output", tmp_path / "out.csv", "--cache", labeled / "cache", "--device", "cpu")
+    check_rejected(cli("predict", record_of(labeled), new, *options, *end), part)
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_labels_of_texts_to_predict_are_named(cli, labeled, tmp_path):
+    end = ("--output", tmp_path / "out.csv", "--cache", labeled / "cache", "--device", "cpu")
+    code, _, err = cli("predict", record_of(labeled), labeled / "tagged.csv", *end)
+    assert code == 0, err
+    assert "has the column 'tags' of the training" in " ".join(err.split())

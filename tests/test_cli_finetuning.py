@@ -44,8 +44,9 @@ def test_own_texts_are_imported_and_finetuned_in_one_call(cli, tmp_path, trained
     assert "second" in out
     (result,) = load_results([tmp_path / "runs" / "finetune"])
     options = result.config.task.options
-    # as far as the checkpoint reads, in its vocabulary
-    assert (options["length"], options["vocabulary"]) == (64, "bytes")
+    # as far as the texts need, in the vocabulary of the checkpoint
+    assert (options["length"], options["vocabulary"]) == (512, "bytes")
+    assert result.start.positions == "tiled, 64 to 512 rows"
     assert result.start.sha256 == result.config.start.checkpoint
     # The same command loads the result.
     code, _, err = cli(*command)
@@ -154,6 +155,7 @@ def test_unusable_commands_are_refused(cli, tmp_path, trained, places):
         ((trained,), ["--task TASK, or --data FILE"]),
         ((tmp_path / "gone", "--data", path, *COLUMNS), ["gone is no folder; name the record"]),
         ((trained, "--data", path, "--text", "body"), ["either --label COLUMN"]),
+        (("--task", "listops"), ["--task listops takes the CHECKPOINT"]),
         ((trained, "--task", "listops", *COLUMNS), ["--text applies to", "not to listops"]),
         ((trained, "--task", "listpos"), ["no task of protocol 'finetune' called 'listpos'"]),
     ):

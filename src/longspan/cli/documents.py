@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from longspan.cli.common import IS_MAIN, print_json, print_note, print_table, print_text
+from longspan.cli.importing import TextOptions, target_kind
 from longspan.cli.options import ChangeOptions, Text, options
 from longspan.cli.running import run_one
 from longspan.errors import check_name
@@ -43,20 +44,20 @@ class DocumentOptions:
     ] = 0.5
 
 
-def check_document_options(documents: DocumentOptions) -> None:
+def check_document_options(documents: DocumentOptions, texts: TextOptions) -> None:
     """Refuse values of options before anything is imported.
 
     Raises:
         UnknownNameError: there is no such metric or kind of weights.
-        OptionError: the threshold is no probability.
+        OptionError: the threshold is no probability, or the metric does not fit the targets.
     """
-    from longspan.arena.document_metrics import METRICS
+    from longspan.arena.document_metrics import choose_metrics
     from longspan.arena.document_scores import check_threshold
 
     check_name(documents.class_weights, WEIGHTS, "kind of class weights")
     check_threshold(documents.threshold)
-    if documents.metric is not None:
-        check_name(documents.metric, METRICS, "metric")
+    if texts.label is not None or texts.target is not None:
+        choose_metrics(documents.metric, target_kind(texts, texts.label or ""))
 
 
 def is_own_texts(task: str) -> bool:

@@ -121,7 +121,7 @@ def finetune(
     paths = folders.run_paths(data=Path(data) if task and data else None)
     choices = _choices(mechanism, protocol, start_options, changes)
     source = _check_source(checkpoint, start, task)
-    check_document_options(documents)
+    check_document_options(documents, texts)
     with _open_task(task, data, texts, paths, is_plan=changes.is_plan) as (name, paths):
         run = run_documents if is_own_texts(name) else _run_task
         run(name, source, choices, documents, paths, changes, as_json)

@@ -14,7 +14,6 @@ from longspan.cli.options import Read, Text, option, options
 from longspan.errors import OptionError, check_name
 
 if TYPE_CHECKING:
-    from longspan.data.imports.texts import Kind as TextsKind
     from longspan.data.imports.texts import TextsDescription
     from longspan.data.sources.table import Source
     from longspan.data.sources.text import FileFormat
@@ -323,7 +322,7 @@ def _import_texts(
     request = TextsRequest(
         text=text,
         target=target,
-        kind="summary" if is_summary else _target_kind(options, target),
+        kind="summary" if is_summary else target_kind(options, target),
         separator=options.separator or SEPARATOR,
         pair=options.pair,
         validation=options.validation,
@@ -362,10 +361,12 @@ def _columns(source: "Source", options: TextOptions) -> tuple[str, str]:
     target = options.label or options.target
     if options.text is None or target is None:
         return _guess_columns(source, options, options.text, target)
+    if target == options.text:
+        raise OptionError(f"--text and the targets name one column, {target!r}; name two columns")
     return options.text, target
 
 
-def _target_kind(options: TextOptions, target: str) -> "TextsKind":
+def target_kind(options: TextOptions, target: str) -> Literal["class", "labels", "number"]:
     """Return the kind of the targets that the options name.
 
     Raises:

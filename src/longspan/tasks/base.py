@@ -268,7 +268,7 @@ class Task(TaskData):
         return collate(examples, rows, self.to_inputs, self.length)
 
     def label_arguments(
-        self, targets: Int[Tensor, "B ..."] | Float[Tensor, " B"]
+        self, targets: Int[Tensor, "B ..."] | Float[Tensor, "B ..."]
     ) -> dict[str, Any]:
         """Return the targets of a batch as the arguments from which the model computes its loss.
 

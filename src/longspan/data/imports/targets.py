@@ -88,6 +88,12 @@ class Targets:
         }
         train = present.get(NAMES[TRAIN], set())
         for split, held_out in present.items():
+            if not train & held_out and len(self.values) < len(NAMES) * len(self.classes):
+                raise DataError(
+                    f"{where}: {counted(len(self.values), 'text|texts')} of {len(self.classes)} "
+                    f"classes cannot fill train, validation and test; add texts until a class has "
+                    f"{len(NAMES)} different ones"
+                )
             if not train & held_out:
                 raise DataError(
                     f"{where}: train and {split} have no class in common: train has "
