@@ -58,7 +58,10 @@ def open_start(
         return _convert(source, task, choices, cache)
     start = open_checkpoint(source)
     config = start.config
-    if choices.extend_positions or config.position_encoding != "learned" or config.is_decoder:
+    # A learned vocabulary depends on the length of its texts.
+    is_learned = not isinstance(start.vocabulary, str) or start.vocabulary == "characters"
+    is_fixed = config.position_encoding != "learned" or config.is_decoder
+    if choices.extend_positions or is_fixed or is_learned:
         return start, choices
     length = choices.changes.get(_LENGTH) or covering_length(
         document_lengths(task, start.vocabulary), _UNIT

@@ -140,7 +140,7 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         """
         return logits[..., 0].double() * self.description.deviation + self.description.mean
 
-    def probabilities(self, logits: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+    def probabilities(self, logits: Float[Tensor, "*B C"]) -> Float[Tensor, "..."]:
         """Return the probabilities of the classes, or the numbers without their axis."""
         if self.is_regression:
             return self.predicted_numbers(logits)
