@@ -99,13 +99,12 @@ def run_documents(
     print_note("length:", task_coverage(task, experiment.config.task.options))
 
     def show(result: "Result") -> None:
-        if not IS_MAIN:
-            return
         record = paths.record_file(experiment)
+        # Every process of several: preparing the model waits for all of them.
         scores = score_documents(record, paths, documents.metric, documents.threshold)
         if as_json:
             print_json(dataclasses.asdict(scores))
-        else:
+        elif IS_MAIN:
             print_documents(scores, record, paths.runs)
 
     run_one([experiment], paths, changes, as_json, show)
