@@ -27,8 +27,9 @@ from longspan.tasks import TASKS
 
 SHARED, DATA = {"--json", "--import", "--help"}, {"--cache", "--data"}
 RUNS = "--accept-changes --budget --device --dry-run --measure --parallel --protocol --runs --set"
-FILES = "--delimiter --drop-empty --encoding --label --name --pair --replace --separator --summary --target"
-RUNS, FILES = {*RUNS.split()}, {*FILES.split(), "--test", "--text", "--validation"}
+FILES = "--delimiter --drop-empty --encoding --label --name --pair --replace --summary --target"
+FILES += " --separator --test --text --validation"
+RUNS, FILES = {*RUNS.split()}, {*FILES.split()}
 FLAGS = {
     "": {"--debug", "--help", "--no-debug"},
     "results score-rules": {*SHARED, *DATA, "FOLDERS"},
@@ -37,8 +38,8 @@ FLAGS = {
     "train": {*RUNS, *SHARED, *DATA, "MECHANISM", "TASK", "--seed"},
     "pretrain": {*RUNS, *SHARED, "CORPUS", "--cache", "--extend-positions", "--mechanism", "--seed",
                  "--start"},
-    "finetune": {*RUNS, *FILES, *SHARED, *DATA, "CHECKPOINT", "--class-weights", "--extend-positions",
-                 "--mechanism", "--metric", "--seed", "--start", "--task", "--threshold"},
+    "finetune": {*RUNS, *FILES, *SHARED, *DATA, "CHECKPOINT", "--class-weights",
+                 "--extend-positions", "--mechanism", "--metric", "--seed", "--start", "--task", "--threshold"},
     "eval": {*SHARED, *DATA, "RECORD", "--batch-size", "--device", "--examples", "--set", "--split",
              "--task"},
     "predict": {*SHARED, *DATA, "FILE", "RECORD", "--delimiter", "--device", "--encoding",

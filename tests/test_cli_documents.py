@@ -73,7 +73,7 @@ def test_scores_of_the_record_are_those_of_the_confusion_matrix(cli, tmp_path, f
                 (c[i] for i, c in enumerate(row["confusion"])), row["confusion"], strict=True
             )
         ]
-        assert [x["recall"] for x in row["classes"]] == pytest.approx(recalls)
+        assert [recall for _, recall, *_ in row["classes"].values()] == pytest.approx(recalls)
         gaps = [abs(p - share) * count for p, share, count in row["calibration"]]
         assert row["metrics"]["ece"] == pytest.approx(sum(gaps) / record["documents"])
     assert record["documents"] == sum(map(sum, record["rows"][0]["confusion"]))
@@ -146,7 +146,7 @@ def test_texts_have_any_number_of_labels(labeled):
     (result,) = load_results([labeled / "runs"])
     (scores,) = load_scores(labeled)
     model, tfidf, _ = scores.rows
-    assert [x.name for x in model.classes] == ["high", "neg", "pos"]
+    assert [*model.classes] == ["high", "neg", "pos"]
     assert model.metrics["f1_micro"] == pytest.approx(result.scores["test"].metrics["f1"])
     assert model.confusion == []
     assert tfidf.metrics["auc"] == 1.0
@@ -224,8 +224,16 @@ def test_bad_documents_are_one_sentence_with_a_remedy(cli, tmp_path, places, cas
 
 
 BAD_PREDICTIONS = {
-    "identifier missing": ([("", "x")], ("--id", "id"), "no identifier of --id id in line 2"),
-    "identifier doubled": ([("a", "x"), ("a", "y")], ("--id", "id"), "a doubled identifier"),
+    "identifier missing": (
+        [("", "x")],
+        ("--id", "id"),
+        "is missing in line 2",
+    ),
+    "identifier doubled": (
+        [("a", "x"), ("a", "y")],
+        ("--id", "id"),
+        "is doubled in line 2, line 3",
+    ),
     "no such column": ([("a", "x")], ("--id", "key"), "has no column 'key'"),
     "threshold": ([("a", "x")], ("--threshold", "-0.1"), "in [0, 1], got -0.1"),
 }

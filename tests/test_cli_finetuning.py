@@ -155,7 +155,7 @@ def test_unusable_commands_are_refused(cli, tmp_path, trained, places):
         ((trained,), ["--task TASK, or --data FILE"]),
         ((tmp_path / "gone", "--data", path, *COLUMNS), ["gone is no folder; name the record"]),
         ((trained, "--data", path, "--text", "body"), ["either --label COLUMN"]),
-        (("--task", "listops"), ["--task listops takes the CHECKPOINT"]),
+        (("--task", "listops"), ["finetune takes the CHECKPOINT", "longspan train"]),
         ((trained, "--task", "listops", *COLUMNS), ["--text applies to", "not to listops"]),
         ((trained, "--task", "listpos"), ["no task of protocol 'finetune' called 'listpos'"]),
     ):

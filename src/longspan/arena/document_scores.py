@@ -24,10 +24,10 @@ from longspan.arena.paths import RunPaths
 from longspan.data.imports.targets import label_matrix
 from longspan.data.imports.texts import load_splits
 from longspan.errors import OptionError
-from longspan.results import ClassScore, DocumentRow, DocumentScores, run_fields
+from longspan.results import DocumentRow, DocumentScores, run_fields
 from longspan.tasks.base import Split
 from longspan.tasks.documents.own_texts import OwnTexts
-from longspan.tasks.documents.tfidf import fit_baseline
+from longspan.tasks.documents.tfidf import Baseline, fit_baseline
 from longspan.training.arguments import model_inputs
 
 TFIDF = "TF-IDF"
@@ -78,28 +78,15 @@ def score_documents(
     targets = {name: _read_targets(x.targets, task) for name, x in splits.items()}
     scored = _Scored(targets[split], kind, list(task.description.classes), names, threshold)
     scores = predict_split(run, split)
-    options = run.result.effective_config.task.options
-
-    def value(y: np.ndarray, p: np.ndarray) -> float:
-        return METRICS[names[0]].signed(compute_metric(names[0], y, p, kind, threshold))
-
-    weights = options["class_weights"]
-    baseline = fit_baseline(
-        (splits["train"].texts, targets["train"]),
-        (splits["validation"].texts, targets["validation"]),
-        splits[split].texts,
-        value,
-        num_classes=task.num_classes,
-        has_words=task.description.has_words,
-        class_weight=None if weights == "none" else weights,
-    )
-    coverage = task_coverage(task.info.name, options)
+    texts = {name: x.texts for name, x in splits.items()}
+    baseline = _fit_baseline(task, texts, targets, split, scored)
     simplest = "mean" if kind == "number" else "most frequent"
     rows = [
         _row(run.result.row_name, _options(run), scores, run.result.seconds, scored),
         _row(TFIDF, {"C": baseline.strength}, baseline.scores, baseline.seconds, scored),
         _row(simplest, {}, _constant(targets["train"], scored), 0, scored),
     ]
+    coverage = task_coverage(task.info.name, run.result.effective_config.task.options)
     result = DocumentScores(
         **run_fields(DocumentScores, run.result),
         split=split,
@@ -107,7 +94,7 @@ def score_documents(
         rows_sha256=task.description.rows_sha256,
         covered_documents=coverage.documents,
         covered_tokens=coverage.tokens,
-        class_weights=weights,
+        class_weights=task.options.class_weights,
         threshold=threshold,
         rows=rows,
         p_value=_compare(scores, baseline.scores, scored),
@@ -115,6 +102,30 @@ def score_documents(
     )
     result.save(record.parent)
     return result
+
+
+def _fit_baseline(
+    task: OwnTexts,
+    texts: dict[str, list[tuple[str, ...]]],
+    targets: dict[str, np.ndarray],
+    split: Split,
+    scored: _Scored,
+) -> Baseline:
+    """Return TF-IDF's predictions of a split, selected on validation by the main metric."""
+    name, weights = scored.metrics[0], task.options.class_weights
+
+    def value(y: np.ndarray, p: np.ndarray) -> float:
+        return METRICS[name].signed(compute_metric(name, y, p, scored.kind, scored.threshold))
+
+    return fit_baseline(
+        (texts["train"], targets["train"]),
+        (texts["validation"], targets["validation"]),
+        texts[split],
+        value,
+        num_classes=task.num_classes,
+        has_words=task.description.has_words,
+        class_weight=None if weights == "none" else weights,
+    )
 
 
 def _read_targets(targets: np.ndarray, task: OwnTexts) -> np.ndarray:
@@ -169,10 +180,7 @@ def _details(scores: np.ndarray, scored: _Scored) -> dict[str, Any]:
     parts = sk.precision_recall_fscore_support(
         one_hot(targets, size), one_hot(predicted, size), average=None, zero_division=0
     )
-    classes = [
-        ClassScore(name=name, precision=p, recall=r, f1=f, support=count)
-        for name, p, r, f, count in zip(scored.names, *(x.tolist() for x in parts), strict=True)
-    ]
+    classes = dict(zip(scored.names, np.column_stack(parts).tolist(), strict=True))
     confusion = []
     if scored.kind == "class":
         confusion = sk.confusion_matrix(targets, predicted, labels=range(size)).tolist()

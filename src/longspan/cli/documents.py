@@ -1,6 +1,7 @@
 """Runs on texts of one's own: length, training, and one table with TF-IDF beside the model."""
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -44,16 +45,21 @@ class DocumentOptions:
     ] = 0.5
 
 
-def check_document_options(documents: DocumentOptions, texts: TextOptions) -> None:
+def check_document_options(documents: DocumentOptions, texts: TextOptions, *, is_own: bool) -> None:
     """Refuse values of options before anything is imported.
 
     Raises:
         UnknownNameError: there is no such metric or kind of weights.
-        OptionError: the threshold is no probability, or the metric does not fit the targets.
+        OptionError: the threshold is no probability, the metric does not fit the targets, or the
+            data are no texts with labels or numbers.
     """
     from longspan.arena.document_metrics import choose_metrics
     from longspan.arena.document_scores import check_threshold
 
+    if not is_own and documents != DocumentOptions():
+        raise OptionError(
+            "--metric, --class-weights and --threshold are of own texts with labels; omit them"
+        )
     check_name(documents.class_weights, WEIGHTS, "kind of class weights")
     check_threshold(documents.threshold)
     if texts.label is not None or texts.target is not None:
@@ -120,14 +126,14 @@ def print_documents(scores: "DocumentScores", record: Path, runs: Path) -> None:
     """
     metrics = [*scores.rows[0].metrics]
     columns = (f"{scores.task}: {scores.documents:,} documents of {scores.split}", *metrics, "time")
-    rows = [*_merge_seeds(_load_others(scores, runs)), *scores.rows[1:]]
+    rows = [*_load_rows(scores, runs), *scores.rows[1:]]
     print_table(columns, (_cells(row, metrics) for row in rows), right=columns[1:])
     model = scores.rows[0]
     if 0 < len(model.classes) <= _MOST_CLASSES:
         names = ("class", "precision", "recall", "f1", "documents")
         classes = (
-            (x.name, *(f"{y:.3f}" for y in (x.precision, x.recall, x.f1)), f"{x.support:,}")
-            for x in model.classes
+            (name, *(f"{x:.3f}" for x in values), f"{count:,.0f}")
+            for name, (*values, count) in model.classes.items()
         )
         print_table(names, classes, right=names[1:])
     if model.classes:
@@ -139,42 +145,30 @@ def print_documents(scores: "DocumentScores", record: Path, runs: Path) -> None:
     print_note("next:", f"longspan predict {record} NEW --output predicted.csv")
 
 
-def _load_others(scores: "DocumentScores", runs: Path) -> "list[DocumentScores]":
-    """Return the scores of all runs on the same documents, that of a run included."""
+def _load_rows(scores: "DocumentScores", runs: Path) -> "Iterator[DocumentRow]":
+    """Yield a row for each configuration that ran on the documents, with means over its seeds."""
     from longspan.results import DocumentScores, load_side_records
 
     documents = (scores.task, scores.rows_sha256, scores.split, scores.threshold)
-    return [
-        x
-        for x in load_side_records(DocumentScores, [runs])
-        if (x.task, x.rows_sha256, x.split, x.threshold) == documents
-    ]
-
-
-def _merge_seeds(records: "list[DocumentScores]") -> "list[DocumentRow]":
-    """Return a row for each configuration, with means over its seeds."""
     by_name: dict[str, list[DocumentRow]] = {}
-    for record in records:
-        row = record.rows[0]
-        by_name.setdefault(f"{record.protocol} {row.name} {row.options}", []).append(row)
-    return [_mean_row(rows) for rows in by_name.values()]
-
-
-def _mean_row(rows: "list[DocumentRow]") -> "DocumentRow":
-    first, count = rows[0], len(rows)
-    if count == 1:
-        return first
-    shared = [x for x in first.metrics if all(row.metrics.get(x) is not None for row in rows)]
-    return dataclasses.replace(
-        first,
-        options={**first.options, "seeds": count},
-        metrics={x: sum(row.metrics[x] or 0 for row in rows) / count for x in shared},
-        seconds=sum(row.seconds for row in rows) / count,
-    )
+    for x in load_side_records(DocumentScores, [runs]):
+        if (x.task, x.rows_sha256, x.split, x.threshold) == documents:
+            row = x.rows[0]
+            by_name.setdefault(f"{x.protocol} {row.name} {row.options}", []).append(row)
+    for first, *others in by_name.values():
+        rows, count = [first, *others], 1 + len(others)
+        metrics = {
+            name: sum(row.metrics[name] or 0 for row in rows) / count
+            for name in first.metrics
+            if all(row.metrics.get(name) is not None for row in rows)
+        }
+        options = {**first.options, "seeds": count} if others else first.options
+        seconds = sum(row.seconds for row in rows) / count
+        yield dataclasses.replace(first, options=options, metrics=metrics, seconds=seconds)
 
 
 def _cells(row: "DocumentRow", metrics: list[str]) -> tuple[str, ...]:
-    options = ", ".join(f"{name} {_short(x)}" for name, x in row.options.items())
+    options = ", ".join(f"{name} {x}" for name, x in row.options.items())
     return (
         f"{row.name} ({options})" if options else row.name,
         *("-" if x is None else f"{x:.3f}" for x in map(row.metrics.get, metrics)),
@@ -182,23 +176,13 @@ def _cells(row: "DocumentRow", metrics: list[str]) -> tuple[str, ...]:
     )
 
 
-def _short(value: object) -> str:
-    return (
-        f"{value:,}"
-        if isinstance(value, int)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
-
-
 def _confusions(row: "DocumentRow") -> list[str]:
     """Return the pairs of classes that are most often confused, as one line."""
     pairs = [
-        (count, row.classes[i].name, row.classes[j].name)
-        for i, counts in enumerate(row.confusion)
-        for j, count in enumerate(counts)
-        if i != j and count
+        (count, true, predicted)
+        for true, counts in zip(row.classes, row.confusion, strict=False)
+        for predicted, count in zip(row.classes, counts, strict=True)
+        if true != predicted and count
     ]
     pairs.sort(key=lambda pair: -pair[0])
     named = "; ".join(f"{a!r} as {b!r} {count:,}" for count, a, b in pairs[:_CONFUSED])
@@ -215,15 +199,10 @@ def _verdict(scores: "DocumentScores") -> str:
     if None in values:
         return f"{name} is undefined on these documents; choose another --metric."
     signed = [METRICS[name].signed(x) for x in values if x is not None]
-    shown = f"{name} {values[0]:.3f} against {values[1]:.3f}"
-    if signed[0] < signed[1]:
-        text = f"{model.name} loses to {baseline.name}: {shown}"
-        advice = f"Use TF-IDF, or see 'worse than TF-IDF' in {_HELP}."
-    else:
-        tie = signed[0] == signed[1]
-        text = f"{model.name} {'equals' if tie else 'beats'} {baseline.name}: {shown}"
-        advice = ""
+    verb = "loses to" if signed[0] < signed[1] else "beats" if signed[0] > signed[1] else "equals"
+    text = f"{model.name} {verb} {baseline.name}: {name} {values[0]:.3f} against {values[1]:.3f}"
     if p is not None:
         test = "differ" if p < _SIGNIFICANT else "do not differ significantly"
         text += f" (errors {test}, paired by document: p = {p:.2g})"
-    return f"{text}. {advice}".strip()
+    advice = f" Use TF-IDF, or see 'worse than TF-IDF' in {_HELP}." if verb == "loses to" else ""
+    return f"{text}.{advice}"

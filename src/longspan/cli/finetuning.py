@@ -118,13 +118,19 @@ def finetune(
     converted, and extended if the texts are longer. With --summary COLUMN it learns to write
     summaries. Texts are encoded with the checkpoint's tokenizer.
     """
+    from longspan.arena.one_run import finetuning_experiment
+
     paths = folders.run_paths(data=Path(data) if task and data else None)
     choices = _choices(mechanism, protocol, start_options, changes)
-    source = _check_source(checkpoint, start, task)
-    check_document_options(documents, texts)
+    is_own = is_own_texts(task) if task else texts.summary is None
+    source = _check_source(checkpoint, start, is_own=is_own)
+    check_document_options(documents, texts, is_own=is_own)
     with _open_task(task, data, texts, paths, is_plan=changes.is_plan) as (name, paths):
-        run = run_documents if is_own_texts(name) else _run_task
-        run(name, source, choices, documents, paths, changes, as_json)
+        if is_own_texts(name):
+            run_documents(name, source, choices, documents, paths, changes, as_json)
+        else:
+            experiment = finetuning_experiment(source, name, choices)
+            run_one([experiment], paths, changes, as_json)
     if changes.is_plan and not task:
         flags = {"--dry-run": changes.dry_run, "--measure": changes.measure}
         planning = " and ".join(flag for flag, is_set in flags.items() if is_set)
@@ -132,55 +138,27 @@ def finetune(
         print_note("next:", f"{command}, the same command without {planning}")
 
 
-def _check_source(checkpoint: str | None, start: str | None, task: str | None) -> str | None:
+def _check_source(checkpoint: str | None, start: str | None, *, is_own: bool) -> str | None:
     """Return the checkpoint to start from, checked before anything is imported; None: none.
 
     Raises:
-        OptionError: there are two, or a task has none.
+        OptionError: there are two, or a task other than own texts with labels has none.
         DataError: there is no such checkpoint.
     """
     from longspan.arena.document_start import is_foreign
     from longspan.arena.saved_checkpoint import open_checkpoint
-    from longspan.tasks import TASKS
 
     if checkpoint and start:
         raise OptionError(f"{checkpoint} and --start {start} are two checkpoints; omit one")
     source = checkpoint or start
-    is_own = task is None or (task in TASKS and is_own_texts(task))
-    if source is not None and not (is_own and is_foreign(source)):
-        open_checkpoint(source)
     if source is None and not is_own:
         raise OptionError(
-            f"finetune --task {task} takes the CHECKPOINT to start from; to train a new model: "
-            f"longspan train MECHANISM {task}"
+            "finetune takes the CHECKPOINT to start from, but for texts with labels; to train a "
+            "new model: longspan train MECHANISM TASK"
         )
+    if source is not None and not (is_own and is_foreign(source)):
+        open_checkpoint(source)
     return source
-
-
-def _run_task(
-    task: str,
-    source: str | None,
-    choices: "RunChoices",
-    documents: DocumentOptions,
-    paths: "RunPaths",
-    changes: ChangeOptions,
-    as_json: bool,
-) -> None:
-    """Run the training of a checkpoint on a task that is no import of texts.
-
-    Raises:
-        OptionError: options of documents are given, or there is no checkpoint.
-    """
-    from longspan.arena.one_run import finetuning_experiment
-
-    if documents != DocumentOptions():
-        raise OptionError(
-            f"--metric, --class-weights and --threshold are of texts with labels, not of {task}; "
-            "omit them"
-        )
-    if source is None:
-        raise OptionError(f"finetune on {task} takes the CHECKPOINT to start from; name one")
-    run_one([finetuning_experiment(source, task, choices)], paths, changes, as_json)
 
 
 @contextlib.contextmanager

@@ -11,12 +11,38 @@ import typer
 
 from longspan.cli.common import print_json, print_note, print_text
 from longspan.cli.importing import FormatOptions
-from longspan.cli.options import BatchSize, DeviceOptions, Json, Record, SplitName
+from longspan.cli.options import BatchSize, DeviceOptions, Json, Record, SplitName, options
 from longspan.errors import DataError, OptionError
 from longspan.wording import counted
 
 if TYPE_CHECKING:
     from longspan.data.sources.table import Table
+
+
+@options
+class NewTextOptions(FormatOptions):
+    """Columns of new texts, and what is written of their predictions."""
+
+    text: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of the texts; a folder of text files has none.",
+            show_default="that of the training",
+        ),
+    ] = (None,)
+    pair: Annotated[str | None, typer.Option(help="Column of the second texts of pairs.")] = (None,)
+    identifier: Annotated[
+        str | None,
+        typer.Option(
+            "--id", help="Column of unique identifiers, the only one of the file that is written."
+        ),
+    ] = (None,)
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Write the probability of every class.")
+    ] = (False,)
+    threshold: Annotated[
+        float, typer.Option(help="Probability from which one of several labels applies.")
+    ] = (0.5,)
 
 
 def predict(
@@ -26,28 +52,8 @@ def predict(
         typer.Argument(help="CSV, TSV, JSON or parquet file of texts, or folder of text files."),
     ],
     output: Annotated[Path, typer.Option(help="File to create: .csv, or .jsonl.")],
-    form: FormatOptions,
+    new: NewTextOptions,
     folders: DeviceOptions,
-    text: Annotated[
-        str | None,
-        typer.Option(
-            help="Column of the texts; a folder of text files has none.",
-            show_default="that of the training",
-        ),
-    ] = None,
-    pair: Annotated[str | None, typer.Option(help="Column of the second texts of pairs.")] = None,
-    identifier: Annotated[
-        str | None,
-        typer.Option(
-            "--id", help="Column of unique identifiers, the only one of the file that is written."
-        ),
-    ] = None,
-    probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Write the probability of every class.")
-    ] = False,
-    threshold: Annotated[
-        float, typer.Option(help="Probability from which one of several labels applies.")
-    ] = 0.5,
     as_json: Json = False,
 ) -> None:
     """Predict the classes, numbers or summaries of new texts with the saved model of a run.
@@ -60,27 +66,23 @@ def predict(
     from longspan.files import check_new_file
 
     check_new_file(output)
-    check_threshold(threshold)
+    check_threshold(new.threshold)
     paths = folders.run_paths()
     trained = _trained_columns(record, file)
-    table, texts = _read_texts(file, text or trained.get("text"), pair or trained.get("pair"), form)
+    columns = new.text or trained.get("text"), new.pair or trained.get("pair")
+    table, texts = _read_texts(file, *columns, new)
     _note_targets(file, table, trained)
-    shown = {x: table.column(x) for x in table.names} if identifier is None else {
-        identifier: _read_identifiers(file, table, identifier)
-    }  # fmt: skip
-    if taken := {"predicted", "probability"} & set(shown):
-        raise OptionError(f"{file} has a column {min(taken)!r} already; rename it")
-    predictions = predict_texts(record, texts, paths, threshold=threshold)
+    shown = _shown_columns(file, table, new.identifier)
+    predictions = predict_texts(record, texts, paths, threshold=new.threshold)
     added: dict[str, Any] = {"predicted": predictions.values}
     if predictions.probabilities is not None:
         added["probability"] = predictions.probabilities.round(4).tolist()
-    if probabilities:
+    if new.probabilities:
         added |= {f"p({x})": y.round(4).tolist() for x, y in predictions.by_class.items()}
-    columns = {**shown, **added}
-    _write(output, columns)
+    written = {**shown, **added}
+    _write(output, written)
     if as_json:
-        names = [*columns]
-        print_json({"output": str(output), "rows": len(texts), "columns": names})
+        print_json({"output": str(output), "rows": len(texts), "columns": [*written]})
     else:
         print_text(f"{len(texts):,} predictions in {output}")
 
@@ -135,24 +137,28 @@ def _note_targets(file: Path, table: "Table", trained: Mapping[str, str]) -> Non
         )
 
 
-def _read_identifiers(file: Path, table: "Table", name: str) -> list[str]:
-    """Return the identifiers of the texts.
+def _shown_columns(file: Path, table: "Table", identifier: str | None) -> dict[str, list[str]]:
+    """Return the columns that are written as they are: that of the identifiers, or all.
 
     Raises:
-        DataError: the column is missing, or an identifier is missing or doubled.
+        OptionError: one has the name of a prediction.
+        DataError: there is no such column, or an identifier is missing or doubled.
     """
-    values = table.column(name)
+    names = table.names if identifier is None else (identifier,)
+    if taken := {"predicted", "probability"} & set(names):
+        raise OptionError(f"{file} has a column {min(taken)!r} already; rename it")
+    if identifier is None:
+        cells = zip(*table.rows, strict=True)
+        return {x: list(values) for x, values in zip(names, cells, strict=True)}
+    values = table.column(identifier)
     counts = Counter(values)
-    for what, rows in (
-        ("no identifier", [row for row, x in enumerate(values) if not x]),
-        ("a doubled identifier", [row for row, x in enumerate(values) if counts[x] > 1]),
-    ):
-        if rows:
-            raise DataError(
-                f"{file} has {what} of --id {name} in {table.show_rows(rows)}; correct them, or "
-                "omit --id to write all columns"
-            )
-    return values
+    if wrong := [row for row, x in enumerate(values) if not x or counts[x] > 1]:
+        kind = "doubled" if values[wrong[0]] else "missing"
+        raise DataError(
+            f"{file}: an identifier of --id {identifier} is {kind} in {table.show_rows(wrong)}; "
+            "correct them, or omit --id to write all columns"
+        )
+    return {identifier: values}
 
 
 def _read_texts(

@@ -24,7 +24,7 @@ from longspan.results.context_use import (
 from longspan.results.cross_evaluation import (
     CrossEvaluation,
 )
-from longspan.results.document_scores import ClassScore, DocumentRow, DocumentScores
+from longspan.results.document_scores import DocumentRow, DocumentScores
 from longspan.results.efficiency import (
     EfficiencyRecord,
     Measurement,
@@ -82,7 +82,6 @@ __all__ = [
     "Alarm",
     "Analysis",
     "AttentionSpans",
-    "ClassScore",
     "CodeVersion",
     "ContextLoss",
     "ContextUse",

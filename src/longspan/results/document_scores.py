@@ -15,23 +15,6 @@ DOCUMENT_SCHEMA = 1
 
 
 @settings
-class ClassScore:
-    """Scores of one class.
-
-    Attributes:
-        name: name of the class.
-        precision, recall, f1: scores.
-        support: documents of the class.
-    """
-
-    name: str
-    precision: float
-    recall: float
-    f1: float
-    support: int
-
-
-@settings
 class DocumentRow:
     """Scores of one way to classify the documents.
 
@@ -40,7 +23,7 @@ class DocumentRow:
         options: what distinguishes it, such as the length or the strength C.
         metrics: metrics by name, the main one first; None where one is undefined.
         seconds: time of training.
-        classes: scores of each class; none of numbers.
+        classes: precision, recall, F1 and number of documents of each class; none of numbers.
         confusion: documents of each class (row) by predicted class; none of several labels.
         calibration: mean probability, share of correct predictions, and their number.
     """
@@ -49,7 +32,7 @@ class DocumentRow:
     options: dict[str, Any]
     metrics: dict[str, float | None]
     seconds: float
-    classes: list[ClassScore]
+    classes: dict[str, list[float]]
     confusion: list[list[int]]
     calibration: list[list[float]]
 

@@ -1,7 +1,6 @@
 """Share of documents that a length covers, and the mechanisms that read long documents."""
 
-import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,16 +11,8 @@ LONGEST = 4_096  # tokens that a checkpoint is extended to, unless task.length n
 _PERCENTILE = 95
 
 
-@dataclasses.dataclass(frozen=True)
-class Coverage:
-    """Part of the documents that a model reads.
-
-    Attributes:
-        length: tokens of a document that are read.
-        longest: tokens of the longest document.
-        documents: share of the documents that are read whole.
-        tokens: share of all tokens that are read.
-    """
+class Coverage(NamedTuple):
+    """Tokens that are read, those of the longest document, and the shares that are read whole."""
 
     length: int
     longest: int
@@ -34,24 +25,18 @@ class Coverage:
             return f"{self.length:,} tokens cover all documents"
         return (
             f"{self.length:,} tokens cover {100 * self.documents:.1f} % of the documents whole and "
-            f"{100 * self.tokens:.1f} % of all tokens; --set task.length={self.longest} reads all "
-            f"{self.longest:,} tokens of the longest, at up to {self.longest / self.length:.1f} "
-            "times the time"
+            f"{100 * self.tokens:.1f} % of all tokens; --set task.length={self.longest} covers "
+            f"all, at up to {self.longest / self.length:.1f} times the time"
         )
 
 
 def measure_coverage(lengths: np.ndarray, length: int) -> Coverage:
-    """Return the coverage of a length.
-
-    Args:
-        lengths: tokens of each document, (N,).
-        length: tokens that are read.
-    """
-    read = np.minimum(lengths, length).sum() / max(1, lengths.sum())
-    return Coverage(length, int(lengths.max()), float((lengths <= length).mean()), float(read))
+    """Return the coverage of documents of some lengths, (N,), by a length."""
+    tokens = np.minimum(lengths, length).sum() / max(1, lengths.sum())
+    return Coverage(length, int(lengths.max()), float((lengths <= length).mean()), float(tokens))
 
 
 def covering_length(lengths: np.ndarray, unit: int) -> int:
     """Return the length that covers 95 % of the documents, a multiple of a unit up to `LONGEST`."""
-    count = int(np.percentile(lengths, _PERCENTILE))
-    return min(-(-max(count, 1) // unit) * unit, LONGEST)
+    count = max(1, int(np.percentile(lengths, _PERCENTILE)))
+    return min(-(-count // unit) * unit, LONGEST)
