@@ -38,7 +38,7 @@ def test_two_columns_suffice_for_a_table_with_the_baseline(cli, tmp_path, file, 
     assert "tokens cover all documents" in err
     (scores,) = load_scores(tmp_path)
     model, tfidf, constant = scores.rows
-    assert (model.name, tfidf.name, constant.name) == ("local", "TF-IDF", "most frequent")
+    assert (model.name, tfidf.name, constant.name) == ("local", "TF-IDF", "constant")
     assert tfidf.metrics["accuracy"] == 1.0  # a few words decide
     (result,) = load_results([tmp_path / "runs" / "own"])
     assert model.metrics["accuracy"] == pytest.approx(result.scores["test"].metrics["accuracy"])

@@ -73,18 +73,17 @@ def score_documents(
     if not isinstance(task, OwnTexts):
         raise OptionError(f"{record} was trained on {task.info.name}, which is no import of texts")
     kind = cast(Kind, task.description.kind)
-    names = choose_metrics(metric, kind)
     splits = load_splits(task.folder, task.description)
     targets = {name: _read_targets(x.targets, task) for name, x in splits.items()}
-    scored = _Scored(targets[split], kind, list(task.description.classes), names, threshold)
+    names, metrics = task.description.classes, choose_metrics(metric, kind)
+    scored = _Scored(targets[split], kind, names, metrics, threshold)
     scores = predict_split(run, split)
     texts = {name: x.texts for name, x in splits.items()}
     baseline = _fit_baseline(task, texts, targets, split, scored)
-    simplest = "mean" if kind == "number" else "most frequent"
     rows = [
         _row(run.result.row_name, _options(run), scores, run.result.seconds, scored),
         _row(TFIDF, {"C": baseline.strength}, baseline.scores, baseline.seconds, scored),
-        _row(simplest, {}, _constant(targets["train"], scored), 0, scored),
+        _row("constant", {}, _constant(targets["train"], scored), 0, scored),
     ]
     coverage = task_coverage(task.info.name, run.result.effective_config.task.options)
     result = DocumentScores(

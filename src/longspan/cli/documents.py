@@ -11,7 +11,7 @@ from longspan.cli.common import IS_MAIN, print_json, print_note, print_table, pr
 from longspan.cli.importing import TextOptions, target_kind
 from longspan.cli.options import ChangeOptions, Text, options
 from longspan.cli.running import run_one
-from longspan.errors import check_name
+from longspan.errors import OptionError, check_name
 
 if TYPE_CHECKING:
     from longspan.arena import RunPaths

@@ -132,10 +132,15 @@ def finetune(
             experiment = finetuning_experiment(source, name, choices)
             run_one([experiment], paths, changes, as_json)
     if changes.is_plan and not task:
-        flags = {"--dry-run": changes.dry_run, "--measure": changes.measure}
-        planning = " and ".join(flag for flag, is_set in flags.items() if is_set)
-        command = f"longspan finetune {checkpoint or ''}".strip()
-        print_note("next:", f"{command}, the same command without {planning}")
+        _note_next(source, changes)
+
+
+def _note_next(source: str | None, changes: ChangeOptions) -> None:
+    """Name the command that runs what was planned."""
+    flags = {"--dry-run": changes.dry_run, "--measure": changes.measure}
+    planning = " and ".join(flag for flag, is_set in flags.items() if is_set)
+    command = "longspan finetune" + (f" {source}" if source else "")
+    print_note("next:", f"{command}, the same command without {planning}")
 
 
 def _check_source(checkpoint: str | None, start: str | None, *, is_own: bool) -> str | None:

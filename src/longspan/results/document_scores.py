@@ -49,7 +49,7 @@ class DocumentScores(SideRecord):
         covered_tokens: share of their tokens that it reads.
         class_weights: weights of the classes in training: "none" or "balanced".
         threshold: probability from which a label applies, where a document may have several.
-        rows: the run, TF-IDF, and the most frequent class or the mean.
+        rows: the run, TF-IDF, and the shares of the classes, or the mean, in training.
         p_value: of the sign test whether run or TF-IDF has fewer errors on a document; None: both
             have equally many on each.
         reference: name of the reference row or variant; None for a row of the mechanism.
