@@ -78,8 +78,7 @@ def score_documents(
     names, metrics = task.description.classes, choose_metrics(metric, kind)
     scored = _Scored(targets[split], kind, names, metrics, threshold)
     scores = predict_split(run, split)
-    texts = {name: x.texts for name, x in splits.items()}
-    baseline = _fit_baseline(task, texts, targets, split, scored)
+    baseline = _fit_baseline(task, {x: y.texts for x, y in splits.items()}, targets, split, scored)
     rows = [
         _row(run.result.row_name, _options(run), scores, run.result.seconds, scored),
         _row(TFIDF, {"C": baseline.strength}, baseline.scores, baseline.seconds, scored),

@@ -29,20 +29,20 @@ class NewTextOptions(FormatOptions):
             help="Column of the texts; a folder of text files has none.",
             show_default="that of the training",
         ),
-    ] = (None,)
-    pair: Annotated[str | None, typer.Option(help="Column of the second texts of pairs.")] = (None,)
+    ] = None
+    pair: Annotated[str | None, typer.Option(help="Column of the second texts of pairs.")] = None
     identifier: Annotated[
         str | None,
         typer.Option(
             "--id", help="Column of unique identifiers, the only one of the file that is written."
         ),
-    ] = (None,)
+    ] = None
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Write the probability of every class.")
-    ] = (False,)
+    ] = False
     threshold: Annotated[
         float, typer.Option(help="Probability from which one of several labels applies.")
-    ] = (0.5,)
+    ] = 0.5
 
 
 def predict(
