@@ -188,7 +188,7 @@ def test_labels_of_several_columns_are_those_of_one(cli, labeled, tmp_path, plac
     ]
     assert imports[0]["rows_sha256"] == imports[1]["rows_sha256"]
     code, out, _ = cli("data", "card", "tagged", *places[2:4])
-    assert "| high |" in out
+    assert "0: high" in out
     wrong = write_csv(tmp_path / "wrong.csv", [("text", "0", "maybe")], ("body", "a", "b"))
     command = ("finetune", "--data", wrong, "--text", "body", "--label", "a,b", *places)
     check_rejected(cli(*command), "column 'b' must be 0 or 1", "got 'maybe'")

@@ -190,7 +190,7 @@ def _confusions(row: "DocumentRow") -> list[str]:
 
 
 def _verdict(scores: "DocumentScores") -> str:
-    """Return the comparison with TF-IDF in words."""
+    """Return the sentence that compares the run with TF-IDF."""
     from longspan.arena.document_metrics import METRICS
 
     model, baseline = scores.rows[:2]
