@@ -84,12 +84,13 @@ def test_plan_leaves_the_cache_as_it_was(cli, monkeypatch, tmp_path, trained, pl
 def test_numbers_are_finetuned_from_classes(cli, tmp_path, trained, places):
     path = write_csv(tmp_path / "rated.csv", reviews(30, seed=1), HEADER)
     columns = ("--text", "body", "--target", "score", "--name", "numbers")
-    code, _, err = cli(
+    code, out, err = cli(
         "finetune", trained, "--data", path, *columns, *flags("training", TRAINING), *places
     )
     assert code == 0, err
     (result,) = load_results([tmp_path / "runs" / "finetune"])
     assert result.task == "numbers"
+    assert all(part in out for part in ("r2", "rmse", "TF-IDF", "numbers: 3 documents of test"))
     names = result.start.new, result.start.dropped
     heads = [sorted(x for x in part if "classifier" in x) for part in names]
     assert heads[0] == heads[1]

@@ -157,7 +157,7 @@ def _load_rows(scores: "DocumentScores", runs: Path) -> "Iterator[DocumentRow]":
             by_name.setdefault(f"{x.protocol} {row.name} {row.options}", []).append(row)
     for first, *others in by_name.values():
         rows, count = [first, *others], 1 + len(others)
-        metrics = {
+        metrics: dict[str, float | None] = {
             name: sum(row.metrics[name] or 0 for row in rows) / count
             for name in first.metrics
             if all(row.metrics.get(name) is not None for row in rows)

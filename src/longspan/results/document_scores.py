@@ -3,6 +3,7 @@
 The path is `<results>/<protocol>/<task>/classified/<file name of the record>`.
 """
 
+import dataclasses
 import math
 from typing import Any, ClassVar
 
@@ -32,9 +33,9 @@ class DocumentRow:
     options: dict[str, Any]
     metrics: dict[str, float | None]
     seconds: float
-    classes: dict[str, list[float]]
-    confusion: list[list[int]]
-    calibration: list[list[float]]
+    classes: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    confusion: list[list[int]] = dataclasses.field(default_factory=list)
+    calibration: list[list[float]] = dataclasses.field(default_factory=list)
 
 
 @settings
