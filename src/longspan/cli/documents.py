@@ -141,7 +141,7 @@ def print_documents(scores: "DocumentScores", record: Path, runs: Path) -> None:
             print_text(line)
     print_text(_verdict(scores))
     file = record.parent / scores.subfolder / scores.filename
-    print_text(f"Confusion matrix and calibration: {file}")
+    print_text(f"All scores: {file}")
     print_note("next:", f"longspan predict {record} NEW --output predicted.csv")
 
 
