@@ -175,4 +175,5 @@ def first_operator(record: dict) -> list[str]:
         ),
         f"On {fresh['examples']:,} fresh expressions of the default options it scores "
         f"{percent(fresh['accuracy'], fresh['error'])} %.",
+        "",
     ]

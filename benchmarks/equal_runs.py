@@ -33,6 +33,8 @@ def count_rejections(boards: list[Leaderboard]) -> dict[str, Counter]:
     found: dict[str, Counter] = {}
     for board in boards:
         for i, column in enumerate(board.columns):
+            if column.goal is not None:  # such rows are not compared by their scores
+                continue
             counts = found.setdefault(column.metric.title, Counter())
             for p in _equal_pairs(board, i):
                 counts["pairs"] += 1

@@ -1,121 +1,55 @@
-"""Render results/README.md, and the table and picture of README.md, from the committed records.
+"""Render results/README.md, and the table of README.md, from the committed records.
 
-    python benchmarks/result_tables.py
-
-`results/NOTES.md` is written by hand and appended to results/README.md.
+python benchmarks/result_tables.py
 """
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from equal_runs import count_rejections, describe
+from summaries import summaries
 
-from longspan.metrics import Metric
 from longspan.report import numbers
-from longspan.report.charts.styles import save_chart
-from longspan.report.charts.tradeoff import score_against_cost
-from longspan.report.context import styles_of
 from longspan.report.leaderboard.build import build_leaderboards
-from longspan.report.leaderboard.values import Cell, Leaderboard, TaskColumn
+from longspan.report.leaderboard.values import Cell, Leaderboard
 from longspan.report.leaderboard.verdict import verdict
-from longspan.report.output.text import markdown
-from longspan.report.tables.correlations import FEWEST, correlate, correlations
-from longspan.report.tables.efficiency import (
-    crossing_length,
-    efficiency_tables,
-    memory_over_baseline,
-    over_baseline,
-)
-from longspan.report.tables.leaderboard import leaderboards
-from longspan.report.tables.published import Comparison, compare_figures, read_published
+from longspan.report.tables.efficiency import memory_over_baseline, over_baseline
 from longspan.results import (
-    BASELINE,
     EfficiencyRecord,
     Measurement,
     Result,
-    efficiency_paths,
     load_efficiency,
     load_results,
 )
 
 ROOT = Path(__file__).parents[1]
-RESULTS, README, PICTURE = ROOT / "results", ROOT / "README.md", ROOT / "docs" / "quick.svg"
+RESULTS, README = ROOT / "results", ROOT / "README.md"
 OPEN, CLOSE = "<!-- rendered by benchmarks/tables.py -->", "<!-- end -->"
 LAYER_RECORD = RESULTS / "efficiency" / "layer.json"
 PRECISION = "float32"  # of the layers in README.md
+README_LENGTHS = (4_096, 16_384)
+README_ROWS = (
+    *("full", "reformer", "nystrom", "linear", "bigbird", "longformer", "local"),
+    "synthesizer",  # negative control of recall: no product of query and key
+)
 
 HEAD = """# Results
 
-Records of real runs, one JSON file each, below `<protocol>/<task>/`; `longspan report results`
-reports on them. This page is rendered from them by `python benchmarks/tables.py`. Scores of
-different protocols are not comparable.
+Records of real runs, one JSON file each, below `<protocol>/<task>/`; `python benchmarks/tables.py`
+renders this page. Scores are means over seeds on test. *(floor)* marks those whose 95 % interval
+reaches down to the best score without a model: majority class or rule. Scores of different
+protocols are not comparable. The command under a table reports on its records: intervals, ranks,
+costs, learning curves, published scores. What they say is in [findings](../docs/findings.md), speed
+and memory in [efficiency](../docs/efficiency.md) and [benchmarks](../docs/benchmarks.md).
 """
 
 
 def main() -> None:
     boards = build_leaderboards(load_results([RESULTS]))
-    pages = [HEAD, describe(count_rejections(boards)) + "\n"]
-    for board in boards:
-        pages.append(markdown(leaderboards(board)))
-        if board.protocol == "lra-scaled":
-            pages.append(compare_with_published(board))
-        if board.protocol == "xiong-small":
-            pages.append(markdown(correlations(board, boards, read_published())))
-        if board.protocol == "quick":
-            update_readme(board)
-            styles = styles_of([board])
-            place = len(board.columns) if board.means else 0
-            chart = score_against_cost(board, place, board.hardware[0], styles)
-            save_chart(chart, PICTURE)
-    measured = map(load_efficiency, efficiency_paths([RESULTS]))
-    if tables := efficiency_tables(measured, read_published()):
-        pages.append(f"## Efficiency\n\n{markdown(tables)}")
-    pages.append((RESULTS / "NOTES.md").read_text())
+    pages = [HEAD, describe(count_rejections(boards)), "", *summaries(boards)]
     (RESULTS / "README.md").write_text("\n".join(pages).rstrip() + "\n")
-
-
-def compare_with_published(board: Leaderboard) -> str:
-    """Render our scores next to each published list, with the rank correlations."""
-    scores = [x for x in read_published() if x.metric]
-    pairs = [x for x in compare_figures(board, scores) if x.ours is not None]
-    lines = [
-        f"### {board.protocol} and published scores: test accuracy, %",
-        "",
-        "Rows are sorted by our score. Agreement is Spearman's rank correlation of a list with our "
-        f"scores, over the mechanisms in both; none of fewer than {FEWEST}, and no table where the "
-        "rules were not scored.",
-        "",
-    ]
-    for column in board.columns:
-        if not column.has_rules:
-            continue
-        lines += task_table(column.task, [x for x in pairs if x.published.task == column.task])
-    return "\n".join(lines)
-
-
-def task_table(task: str, pairs: list[Comparison]) -> list[str]:
-    """Return the table of one task: a row per mechanism, a column per published list."""
-    ours = {x.published.mechanism: 100 * x.ours for x in pairs}
-    lists: dict[str, dict[str, float]] = {}
-    for score in (pair.published for pair in pairs):
-        column = lists.setdefault(f"{score.source} ({score.protocol})", {})
-        column[score.mechanism] = 100 * score.value
-    lines = [f"| {task} | ours | " + " | ".join(lists) + " |"]
-    lines.append("| :-- |" + " --: |" * (1 + len(lists)))
-    for name in sorted(ours, key=lambda name: -ours[name]):
-        cells = [f"{scores[name]:.2f}" if name in scores else "–" for scores in lists.values()]
-        lines.append(f"| {name} | {ours[name]:.2f} | " + " | ".join(cells) + " |")
-    cells = [
-        agreement([ours[x] for x in scores], list(scores.values())) for scores in lists.values()
-    ]
-    return [*lines, "| agreement | | " + " | ".join(cells) + " |", ""]
-
-
-def agreement(one: list[float], other: list[float]) -> str:
-    """Return Spearman's rank correlation and the number of values; none of too few."""
-    found = correlate(one, other)
-    return "–" if found is None else f"{found.rho:+.2f} of {len(one)}"
+    (board,) = (x for x in boards if x.protocol == "quick")
+    update_readme(board)
 
 
 def update_readme(board: Leaderboard) -> None:
@@ -127,25 +61,24 @@ def update_readme(board: Leaderboard) -> None:
 
 
 def readme_lines(board: Leaderboard, record: EfficiencyRecord) -> list[str]:
-    """Return the verdict on a leaderboard, and its scores next to the cost of one layer.
+    """Return the verdict on a leaderboard, and times of some rows next to the cost of one layer.
 
     Args:
-        board: leaderboard.
+        board: leaderboard of tasks with a goal.
         record: record of the suite `layer` of `longspan bench`.
     """
     layers = [x for x in record.measurements if x.precision == PRECISION]
-    lengths = sorted({x.length for x in layers})
     heads = [
-        *(f"{x.label}{unit(x.metric)}" for x in board.columns),
-        *(f"{length // 1024}K" for length in lengths),
-        "faster than full above",
-        f"of the limit, {compared_length(layers) // 1024}K",
+        *(f"{x.label}, steps" for x in board.columns),
+        *(f"{length:,} tokens" for length in README_LENGTHS),
     ]
     lines = [f"| mechanism | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
-    for row in sorted(board.groups[0].ranked, key=lambda row: row.row_name != BASELINE):
-        scores = [score_text(cell, board.columns[i]) for i, cell in enumerate(row.cells)]
-        cells = [*scores, *layer_costs(layers, lengths, row.mechanism)]
-        lines.append(f"| `{row.label}` | {' | '.join(cells)} |")
+    for row in board.groups[0].ranked:
+        if row.label in README_ROWS:
+            costs = {x.length: x for x in layers if x.mechanism == row.mechanism}
+            cells = [*map(time_text, row.cells)]
+            cells += [layer_cost(costs.get(length), layers) for length in README_LENGTHS]
+            lines.append(f"| `{row.label}` | {' | '.join(cells)} |")
     dates = sorted(run.date[:10] for row in board.rows for cell in row.cells for run in _runs(cell))
     runs = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
     said = (*verdict(board), f"Runs of {runs}; layers of {record.date[:10]}.")
@@ -156,35 +89,14 @@ def _runs(cell: Cell | None) -> Sequence[Result]:
     return cell.runs if cell else ()
 
 
-def compared_length(layers: list[Measurement]) -> int:
-    """Return the longest length at which the baseline was measured."""
-    return max(x.length for x in layers if x.mechanism == BASELINE and x.median is not None)
-
-
-def unit(metric: Metric) -> str:
-    return f", {metric.unit}" if metric.unit else ""
-
-
-def score_text(cell: Cell | None, column: TaskColumn) -> str:
-    if cell is None:
+def time_text(cell: Cell | None) -> str:
+    """Return the median steps where every seed solves the task, else the share that does."""
+    times = None if cell is None else cell.survival
+    if times is None:
         return "–"
-    return numbers.score(cell.score, column.metric) + (" (chance)" if cell.is_at_chance else "")
-
-
-def layer_costs(layers: list[Measurement], lengths: list[int], mechanism: str) -> list[str]:
-    """Return time and memory of a layer at each length, the crossing length, and the limit."""
-    by_length = {x.length: x for x in layers if x.mechanism == mechanism}
-    cells = [layer_cost(by_length.get(length), layers) for length in lengths]
-    baseline = [x for x in layers if x.mechanism == BASELINE]
-    crossing = crossing_length(list(by_length.values()), baseline)
-    if mechanism == BASELINE or crossing is None:
-        cells.append("–")
-    else:
-        known = f"{round(crossing, -2):,.0f}" if crossing else "all lengths"
-        cells.append(known if math.isfinite(crossing) else "not here")
-    at_limit = by_length.get(compared_length(layers))
-    useful = None if at_limit is None else at_limit.useful
-    return [*cells, "–" if useful is None else f"{100 * useful:.0f} %"]
+    if times.solved == len(times.times):
+        return f"{times.median:,}"
+    return f"{times.solved} of {len(times.times)} seeds" if times.solved else "not solved"
 
 
 def layer_cost(one: Measurement | None, layers: list[Measurement]) -> str:

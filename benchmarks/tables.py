@@ -1,6 +1,7 @@
 """Render docs/benchmarks.md and, by `result_tables`, results/README.md and parts of README.md.
 
-`speedrun_tables` renders the table of docs/speedrun.md.
+`speedrun_tables` renders the table of docs/speedrun.md, `ladder_tables` those of docs/findings.md;
+`step_chart` and `peer_chart` draw pictures.
 
     python benchmarks/tables.py
 
@@ -12,11 +13,14 @@ import json
 from pathlib import Path
 
 import data_tables
+import ladder_tables
 import mechanism_tables
+import peer_chart
 import peer_tables
 import result_tables
 import run_tables
 import speedrun_tables
+import step_chart
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results", HERE.parent / "docs" / "benchmarks.md"
@@ -28,18 +32,20 @@ names its script. Devices: {devices}.
 
 Against other libraries: `pip install -e '.[dev,peers]'`, then `python benchmarks/peers.py --out
 benchmarks/results/peers-cpu.json`; `--device cuda` adds those that need a GPU.
+
+![Time and memory of layers of other libraries over ours, float32](peers.svg)
 """
 
 SECTIONS = {
-    "arena-cpu.json": run_tables.arena,
-    "layer-cpu.json": mechanism_tables.layer,
-    "models-cpu.json": mechanism_tables.models,
-    "models-cuda.json": mechanism_tables.models,
     "peers-cpu.json": peer_tables.peers,
     "peers-cuda.json": peer_tables.peers,
+    "models-cpu.json": mechanism_tables.models,
+    "models-cuda.json": mechanism_tables.models,
+    "layer-cpu.json": mechanism_tables.layer,
     "decoding-cpu.json": mechanism_tables.decoding,
     "streams-cpu.json": mechanism_tables.streams,
     "feature-error-cpu.json": mechanism_tables.feature_error,
+    "arena-cpu.json": run_tables.arena,
     "training-loop-cpu.json": run_tables.training_loop,
     "batch-widths-cpu.json": run_tables.batch_widths,
     "loading-cpu.json": data_tables.loading,
@@ -65,7 +71,10 @@ def render() -> str:
 def main() -> None:
     PAGE.write_text(render())
     speedrun_tables.main()
+    ladder_tables.main()
     result_tables.main()
+    step_chart.main()
+    peer_chart.main()
 
 
 if __name__ == "__main__":

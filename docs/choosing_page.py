@@ -6,7 +6,6 @@ from pathlib import Path
 from statistics import mean
 
 from layer_record import PRECISION, conditions, layers
-from mechanism_notes import NOTES
 
 from longspan.attention import MECHANISMS, Traits, build
 from longspan.catalog import families
@@ -21,15 +20,9 @@ PROTOCOL = "quick"
 
 HEAD = """# Choosing a mechanism
 
-1. Begin with [`full`](mechanisms/full.md): it reads everything, and all others are compared with
-   it. Leave it when its time, or the cache of its decoding, is too large.
-2. Go through the needs below. Each need that you have rules out mechanisms.
-3. Compare the figures of those that are left, and read their pages.
-4. Try two or three on your own data: [replace torch's
-   attention](recipes/replace-torch-attention.md) in a model, or [run the arena](first-arena.md).
-
-All figures on this page are rendered by `make docs` from committed records
-([benchmarks](benchmarks.md), [results](../results/README.md)), or are traits.
+Go down the questions; the first that you answer with yes ends the search. Try the names on your own
+data, beside [`full`](mechanisms/full.md): [replace torch's
+attention](recipes/replace-torch-attention.md) in a model, or [run the arena](first-arena.md).
 """
 
 
@@ -39,13 +32,7 @@ def page() -> str:
     costs = {x.mechanism: x for x in layers() if x.length == longest and x.mechanism in MECHANISMS}
     parts = [
         HEAD,
-        "## By need\n",
-        needs_table(costs, longest),
-        f"Fastest and smallest are the speed and the memory of one layer at {longest:,} tokens, "
-        f"{PRECISION}, as in the table of costs below, without `full` "
-        f"({mebibytes(costs['full'])} MiB in torch's fused kernel) and without mechanisms that "
-        "are kept for study: "
-        f"{', '.join(link(name) for name in by_family() if is_for_study(name))}.\n",
+        questions_table(costs, longest),
         "## Reach and lookup\n",
         abilities(load_results([RESULTS])),
         "## Time and memory\n",
@@ -60,40 +47,18 @@ def page() -> str:
     return "\n".join(parts) + "\n"
 
 
-def needs_table(costs: dict[str, Measurement], longest: int) -> str:
-    """Render one row per need: the mechanisms that meet it, the fastest and the smallest."""
-    lines = [
-        f"| need | mechanisms | fastest at {longest:,} | smallest at {longest:,} |",
-        "|---|---|---|---|",
-    ]
-    for need, meets in NEEDS.items():
-        names = [name for name in by_family() if meets(name)]
-        links = ", ".join(map(link, names)) or "none"
-        left_out = {"full", *filter(is_for_study, names)}
-        measured = [costs[name] for name in names if name in costs and name not in left_out]
-        fastest = max(measured, key=times_faster, default=None)
-        smallest = min(measured, key=lambda one: one.peak_memory, default=None)
-        cells = (
-            f"{link(fastest.mechanism)}, {speed(fastest)}" if fastest else "–",
-            f"{link(smallest.mechanism)}, {mebibytes(smallest)} MiB" if smallest else "–",
-        )
-        lines.append(f"| {need} | {links} | {' | '.join(cells)} |")
+def questions_table(costs: dict[str, Measurement], longest: int) -> str:
+    """Render the questions, each with the mechanisms to take and their speed."""
+    lines = [f"| question | take (speed of a layer at {longest:,} tokens) |", "|---|---|"]
+    for question, (_, names) in QUESTIONS.items():
+        taken = [link(x) + (f", {speed(costs[x])}" if x in costs else "") for x in names]
+        lines.append(f"| {question} | {'; '.join(taken)} |")
     return "\n".join(lines) + "\n"
-
-
-def is_for_study(name: str) -> bool:
-    """Return whether a mechanism is kept to reproduce or to explain results."""
-    return name in NOTES and NOTES[name].for_study
 
 
 def trait(field: str) -> Callable[[str], bool]:
     """Return the predicate of a trait."""
     return lambda name: bool(getattr(MECHANISMS[name].traits, field))
-
-
-def any_length(name: str) -> bool:
-    """Return whether a mechanism is built without a maximum length."""
-    return "max_length" not in MECHANISMS[name].traits.sizes
 
 
 def linear_cost(name: str) -> bool:
@@ -113,15 +78,28 @@ def bounded_cache(name: str) -> bool:
     return traits is not None and traits.state_size == "1"
 
 
-NEEDS: dict[str, Callable[[str], bool]] = {
-    "Exact softmax over the attended pairs": trait("exact"),
-    "Cost in proportion to the length": linear_cost,
-    "Causal (language models)": trait("causal"),
-    "Decoding with a cache that stops growing": bounded_cache,
-    "Cross-attention": trait("cross"),
-    "Any length, without a maximum at construction": any_length,
-    "Global tokens, chosen per sample": trait("global_tokens"),
-    "Dropout of attention weights": trait("weight_dropout"),
+# A condition that the names meet, and one or two names.
+QUESTIONS: dict[str, tuple[Callable[[str], bool], tuple[str, ...]]] = {
+    "1. Are your inputs shorter than 1,000 tokens? A model gains at most 1.4 times from another.": (
+        trait("exact"),
+        ("full",),
+    ),
+    "2. Do you start from weights of softmax attention? Exact softmax within a window keeps them; "
+    "a global token reaches the whole document.": (trait("global_tokens"), ("longformer", "local")),
+    "3. Do you decode with a state that must not grow? With look-up by content "
+    "`linear` needs a short convolution ([findings](findings.md)).": (
+        bounded_cache,
+        ("local", "linear"),
+    ),
+    "4. Do queries and keys have different lengths (cross-attention)?": (
+        trait("cross"),
+        ("linear", "linformer"),
+    ),
+    "5. Must every token reach every other one, in an encoder?": (
+        linear_cost,
+        ("nystrom", "bigbird"),
+    ),
+    "None of these: the surroundings of a token suffice.": (linear_cost, ("local", "blockwise")),
 }
 
 
@@ -129,10 +107,12 @@ def abilities(results: Iterable[Result]) -> str:
     """Render the scores of the tasks that isolate an ability, where records have them."""
     scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     baselines: dict[str, float] = {}
+    pairs = set()
     for result in results:
         plain = result.protocol == PROTOCOL and not result.overrides and not result.reference
         if plain and result.task in ABILITIES:
             scores[result.task][result.mechanism].append(result.score())
+            pairs.add(result.config.task.options.get("pairs"))
             baselines[result.task] = result.scores["test"].majority_baseline or 0.0
     text = (
         "Two questions separate mechanisms better than a large task with a small model: does "
@@ -151,7 +131,12 @@ def abilities(results: Iterable[Result]) -> str:
             lines.append(f"| {link(name)} | {' | '.join(cells)} |")
     baseline = " | ".join(percent([baselines[task]]) for task in tasks)
     lines.append(f"| majority class | {baseline} |")
-    note = f"Test accuracy under `{PROTOCOL}`, mean over seeds; intervals are in the results."
+    note = f"Test accuracy under `{PROTOCOL}`, mean over seeds."
+    if 2 in pairs:
+        note += (
+            " Recall of two pairs at fixed places does not measure look-up "
+            "([findings](findings.md#what-does-recall-of-eight-pairs-need))."
+        )
     return "\n".join([text, "", *lines, "", note, ""])
 
 

@@ -12,7 +12,6 @@ class Notes:
     use: tuple[str, ...]  # situations in which the mechanism fits
     avoid: tuple[str, ...]  # situations in which another one fits better
     relatives: dict[str, str]  # mechanism: the difference
-    for_study: bool = False  # kept to reproduce or to explain results, not to build with
 
 
 NOTES = {
@@ -207,7 +206,6 @@ NOTES = {
             "dilated": "gaps of a chosen size",
             "sparse_transformer": "neighbors and a grid together",
         },
-        for_study=True,
     ),
     "reformer": Notes(
         idea=(
@@ -697,7 +695,6 @@ NOTES = {
             "full": "weights from queries and keys",
             "linformer": "learned mixtures by position, at linear cost",
         },
-        for_study=True,
     ),
     "forgetting": Notes(
         idea=(

@@ -3,9 +3,9 @@
     python docs/pages.py
 
 Writes docs/mechanisms (<name>.md, <name>.svg, README.md), docs/tasks (by `task_pages`), the list
-of recipes, docs/choosing.md (by `choosing_page`), the count in docs/figures.md, and for reports the
-published scores of the tasks and the traits of the mechanisms. A test checks that these files are
-current.
+of recipes, docs/choosing.md (by `choosing_page`), the count in docs/figures.md, the table of
+docs/arena/protocols.md, and for reports the published scores of the tasks and the traits of the
+mechanisms. A test checks that these files are current.
 """
 
 import dataclasses
@@ -26,6 +26,7 @@ from rendering import words, write
 
 from longspan.arena.protocols.base import get, protocol_names
 from longspan.attention import MECHANISMS, Attention, build, options_of
+from longspan.attention.build import SHARED_OPTIONS
 from longspan.catalog import (
     describe,
     describe_cost,
@@ -40,6 +41,7 @@ from longspan.tasks import TASKS
 FOLDER = Path(__file__).parent / "mechanisms"
 RECIPES = Path(__file__).parent / "recipes"
 FIGURES = Path(__file__).parent / "figures.md"
+PROTOCOLS = Path(__file__).parent / "arena" / "protocols.md"
 REPORT = Path(__file__).parents[1] / "src" / "longspan" / "report"
 PUBLISHED, CATALOG = REPORT / "published.json", REPORT.parent / "catalog.json"
 CONTRACT = Path(__file__).parents[1] / "benchmarks" / "results" / "contract.json"
@@ -197,8 +199,9 @@ def options(name: str) -> str:
         return "None."
     build_mechanism = MECHANISMS[name].__init__
     hints, help_texts = get_type_hints(build_mechanism), argument_help(str(build_mechanism.__doc__))
+    help_texts = SHARED_OPTIONS | help_texts
     rows = [
-        f"| `{option}` | {help_texts.get(option, '')} | {words(hints[option])} | `{default!r}` |"
+        f"| `{option}` | {help_texts[option]} | {words(hints[option])} | `{default!r}` |"
         for option, default in defaults.items()
     ]
     return "\n".join(["| option | meaning | values | default |", "|---|---|---|---|", *rows])
@@ -300,6 +303,16 @@ def catalog_file() -> str:
     return "{\n" + ",\n".join(texts) + "\n}\n"
 
 
+def protocols_page() -> str:
+    """Render the page of protocols with a table of all of them, by name."""
+    every = ((name, get(name)) for name in sorted(protocol_names()))
+    rows = [f"| `{name}` | {x.summary} | {x.source.partition(';')[0]} |" for name, x in every]
+    table = "\n".join(["| protocol | trains | source |", "|---|---|---|", *rows])
+    return re.sub(
+        r"^\| protocol \|.*?\n(?!\|)", f"{table}\n", PROTOCOLS.read_text(), flags=re.M | re.S
+    )
+
+
 def recipe_index() -> str:
     """Render the list of recipes: title and first paragraph of each."""
     lines = [
@@ -347,6 +360,7 @@ def main() -> None:
     (RECIPES / "README.md").write_text(recipe_index())
     choosing_page.CHOOSING.write_text(choosing_page.page())
     FIGURES.write_text(figures_page())
+    PROTOCOLS.write_text(protocols_page())
 
 
 if __name__ == "__main__":

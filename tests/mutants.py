@@ -4,8 +4,8 @@
     python tests/mutants.py nystrom    bugs whose file or description contains the word
     python tests/mutants.py --missing  bugs that the page lacks
 
-Prints a table, using all cores, and writes its rows to docs/mutants.md, where the other rows stay
-as they are. Exits with 1 if a bug survives or its text is not in the source. Requires `fork`
+Prints a table, using all cores, and writes its rows to docs/development/mutants.md, where others
+stay. Exits with 1 if a bug survives or its text is not in the source. Requires `fork`
 (Linux, macOS), so that torch is loaded once.
 """
 
@@ -25,7 +25,7 @@ import torch
 
 ROOT = Path(__file__).parents[1]
 ATTENTION = ROOT / "tests" / "attention"
-PAGE = ROOT / "docs" / "mutants.md"
+PAGE = ROOT / "docs" / "development" / "mutants.md"
 HEAD = """# Bugs that the tests catch
 
 `make mutants` plants each of these bugs (`tests/mutants/*.txt`) in a copy of the source, one at a

@@ -1,8 +1,11 @@
 """Pages of the benchmarks: current, whole, and rendered by files of a readable size."""
 
+import re
 from pathlib import Path
 
 import pytest
+
+from longspan.results import load_results
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -34,3 +37,18 @@ def test_overhead_of_the_loop_follows_from_the_rates_beside_it(tables):
 @pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("*.py")), ids=lambda path: path.stem)
 def test_scripts_are_of_a_readable_size(path):
     assert len(path.read_text().splitlines()) <= 400
+
+
+def test_results_have_a_short_section_for_every_protocol(import_script):
+    folder = BENCHMARKS.parent / "results"
+    page = (folder / "README.md").read_text()
+    protocols = {path.parents[1].name for path in folder.glob("*/*/*.json")} - {"efficiency"}
+    assert set(re.findall(r"^## (.*)$", page, re.M)) == protocols
+    boards = import_script("result_tables").build_leaderboards(
+        load_results([folder / "lra-converged"])
+    )
+    section = "\n".join(import_script("summaries").summaries(boards))
+    assert section.rstrip() in page
+    assert "| full | 62.6 (floor) |" in section
+    assert "| without a model | 61.8 |" in section
+    assert len(page.split()) <= 6_000

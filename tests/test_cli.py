@@ -25,24 +25,37 @@ from longspan.config import Budget
 from longspan.results import Failure, RunRecord, load_results, result_paths
 from longspan.tasks import TASKS
 
-SHARED, DATA = {"--json", "--import", "--help"}, {"--cache", "--data"}
+COMMON, DATA = {"--import", "--help", "--quiet", "-q"}, {"--cache", "--data"}
+SHARED, GROUP = {*COMMON, "--json"}, {"--help", "-h"}
 RUNS = "--accept-changes --budget --device --dry-run --measure --parallel --protocol --runs --set"
-FILES = "--delimiter --drop-empty --encoding --label --name --pair --replace --summary --target"
-FILES += " --separator --test --text --validation"
-RUNS, FILES = {*RUNS.split()}, {*FILES.split()}
+RUNS, TASK = {*RUNS.split()}, {"--cache", "--protocol", "--set"}
+HELD_OUT = {"--name", "--replace", "--test", "--validation"}
+ROWS = {*HELD_OUT, "--delimiter", "--drop-empty", "--encoding", "--text"}
+LABELS = {*ROWS, "--label", "--pair", "--separator", "--target"}
+SUMMARY = {*ROWS, "--summary"}
+READING = {
+    "--delimiter",
+    "--document",
+    "--encoding",
+    "--kind",
+    "--limit",
+    "--skip-bad",
+    "--text",
+    "--vocab-size",
+}
 FLAGS = {
-    "": {"--debug", "--help", "--no-debug"},
-    "results score-rules": {*SHARED, *DATA, "FOLDERS"},
+    "": {*GROUP, "--debug", "--version"},
     "arena": {*RUNS, *SHARED, *DATA, "--cpus-per-run", "--gpus-per-run", "--grid", "--mechanisms",
-              "--ray", "--retry-failed", "--seeds", "--select", "--tasks", "--tune", "--workers"},
+              "--ray", "--retry-failed", "--score-trials", "--seeds", "--select", "--tasks",
+              "--tune", "--workers"},
     "train": {*RUNS, *SHARED, *DATA, "MECHANISM", "TASK", "--seed"},
-    "pretrain": {*RUNS, *SHARED, "CORPUS", "--cache", "--extend-positions", "--mechanism", "--seed",
-                 "--start"},
-    "finetune": {*RUNS, *FILES, *SHARED, *DATA, "CHECKPOINT", "--class-weights",
-                 "--extend-positions", "--mechanism", "--metric", "--seed", "--start", "--task",
+    "pretrain": {*RUNS, *SHARED, "CORPUS", "START", "--cache", "--extend-positions", "--mechanism",
+                 "--seed"},
+    "finetune": {*RUNS, *LABELS, *SUMMARY, *SHARED, *DATA, "CHECKPOINT", "TASK",
+                 "--class-weights", "--extend-positions", "--mechanism", "--metric", "--seed",
                  "--threshold"},
-    "eval": {*SHARED, *DATA, "RECORD", "--batch-size", "--device", "--examples", "--set", "--split",
-             "--task"},
+    "eval": {*SHARED, *DATA, "RECORDS", "--batch-size", "--device", "--examples", "--lengths",
+             "--set", "--split", "--task"},
     "predict": {*SHARED, *DATA, "FILE", "RECORD", "--delimiter", "--device", "--encoding",
                 "--id", "--output", "--pair", "--probabilities", "--text", "--threshold"},
     "generate": {*SHARED, *DATA, "CHECKPOINT", "--device", "--greedy", "--max-new-tokens",
@@ -50,42 +63,42 @@ FLAGS = {
                  "--temperature", "--top-k", "--top-p"},
     "answers": {*SHARED, *DATA, "RECORD", "--batch-size", "--device", "--output", "--split"},
     "export": {*SHARED, *DATA, "RECORD", "--license", "--output"},
-    "longify": {*SHARED, "SOURCE", "--attention", "--decoder-max-length", "--drop", "--freeze",
-                "--max-length", "--new", "--out", "--positions", "--revision", "--seed", "--set"},
-    "convert": {*SHARED, "SOURCE", "--drop", "--new", "--out", "--revision", "--seed", "--to"},
+    "longify": {*SHARED, "SOURCE", "--decoder-max-length", "--drop", "--freeze", "--max-length",
+                "--mechanism", "--new", "--output", "--positions", "--revision", "--seed", "--set"},
+    "convert": {*SHARED, "SOURCE", "--drop", "--new", "--output", "--revision", "--seed", "--to"},
     "list": {*SHARED, "WHAT"},
     "show": {*SHARED, "NAME"},
-    "protocols": {"--help"},
-    "protocols list": {*SHARED},
-    "protocols show": {*SHARED, "NAME"},
+    "protocols": GROUP,
     "protocols check": {*SHARED, "NAME", "--all", "--cache", "--tasks"},
     "protocols diff": {*SHARED, "A", "B", "--cache", "--mechanisms", "--tasks"},
-    "data": {"--help"},
+    "data": GROUP,
     "data list": {*SHARED, *DATA},
-    "data build": {*SHARED, *DATA, "TASK", "--protocol", "--set"},
-    "data import": {*FILES, *SHARED, "PATH", "TASK", "--cache", "--document", "--kind", "--limit",
-                    "--objective", "--protocol", "--set", "--skip-bad", "--tokenizer",
-                    "--vocab-size", "--vocabulary", "--weights"},
-    "data tokenizer": {"FOLDER", "PATH", "--delimiter", "--document", "--encoding", "--help",
-                       "--import", "--kind", "--limit", "--lowercase", "--skip-bad", "--text",
-                       "--vocab-size"},
+    "data build": {*SHARED, *DATA, *TASK, "TASK"},
+    "data import": GROUP,
+    "data import TASK": {*SHARED, *TASK, "PATH", "TASK"},
+    "data import texts": {*LABELS, *SHARED, *TASK, "PATH"},
+    "data import summaries": {*SUMMARY, *SHARED, *TASK, "PATH"},
+    "data import corpus": {*HELD_OUT, *READING, *SHARED, *TASK, "PATH", "--objective",
+                           "--tokenizer", "--vocabulary", "--weights"},
+    "data import beir": {*HELD_OUT, *SHARED, *TASK, "PATH"},
+    "data import dpr": {*HELD_OUT, *SHARED, *TASK, "PATH"},
+    "data tokenizer": {*READING, *COMMON, "PATH", "--lowercase", "--output"},
     "data verify": {*SHARED, "TASK", "--cache"},
-    "data card": {"TASK", "--cache", "--help", "--import", "--protocol", "--set"},
-    "data show": {"TASK", "--cache", "--count", "--help", "--import", "--png", "--protocol",
-                  "--row", "--set", "--split", "--svg"},
-    "report": {*SHARED, "PLACES", "--figure-format", "--figures", "--format", "--mechanisms",
-               "--output", "--section", "--spread", "--style"},
-    "analyze": {*SHARED, *DATA, "RECORDS", "--device", "--examples", "--plot", "--rollout",
+    "data card": {*COMMON, *TASK, "TASK"},
+    "data show": {*COMMON, *TASK, "TASK", "--count", "--output", "--row", "--split"},
+    "report": {*SHARED, "PLACES", "--figure-format", "--figures", "--format", "--legend",
+               "--mechanisms", "--output", "--section", "--spread", "--style", "--sweep", "--wide"},
+    "analyze": {*SHARED, *DATA, "RECORDS", "--device", "--examples", "--rollout",
                 "--samples", "--token"},
     "bench": {*SHARED, "SUITE", "--batch-size", "--device", "--dtypes", "--heads", "--hidden-size",
-              "--layers", "--lengths", "--max-seconds", "--mechanisms", "--out", "--padding",
+              "--layers", "--lengths", "--max-seconds", "--mechanisms", "--output", "--padding",
               "--passes", "--runs", "--scopes", "--threads", "--times", "--tokens"},
     "context": {*SHARED, *DATA, "RECORDS", "--blocks", "--device", "--max-context", "--split",
                 "--tolerance"},
-    "results": {"--help"},
-    "results list": {*SHARED, "FOLDERS", "--commands"},
+    "results": GROUP,
+    "results list": {*SHARED, "FOLDERS"},
     "results check": {*SHARED, "PATHS", "--contribution"},
-    "results export": {*SHARED, "FOLDERS", "--output", "--schema"},
+    "results export": {*SHARED, "FOLDERS", "--output"},
     "results rerun": {*SHARED, *DATA, "RECORD"},
     "results diff": {*SHARED, "A", "B"},
 }  # fmt: skip
@@ -93,7 +106,7 @@ FLAGS = {
 
 def flags_by_command(command, name=""):
     """Return the names of the options and arguments of every command."""
-    context = typer.Context(command)
+    context = typer.Context(command, **command.context_settings)
     found = set()
     for parameter in command.get_params(context):
         options = [*parameter.opts, *parameter.secondary_opts]
@@ -127,12 +140,11 @@ def test_every_command_has_help_with_every_default():
     stated = stated_defaults(typer.main.get_command(longspan.cli.app))
     assert len(stated) > 20
     for command in FLAGS:
-        done = CliRunner().invoke(
-            longspan.cli.app, [*command.split(), "--help"], terminal_width=300
-        )
+        done = CliRunner().invoke(longspan.cli.app, [*command.split(), "-h"], terminal_width=300)
         assert done.exit_code == 0
         assert "Usage" in done.output
         text = " ".join(done.output.replace("│", " ").split())
+        assert ("Examples:" in text) == (FLAGS[command] != GROUP and command != "")
         own = {name: words for name, words in stated.items() if name.rpartition(" ")[0] == command}
         for name, words in own.items():
             assert words in text, name
@@ -172,6 +184,25 @@ def test_train_command_equals_run_and_prints_a_table(cli, tiny_cache, tmp_path, 
     (made,) = load_results([tmp_path])
     expected = next(result for result in load_results([finished]) if result.mechanism == "local")
     assert (made.config_hash, made.scores) == (expected.config_hash, expected.scores)
+
+
+def test_quiet_command_prints_its_result_and_problems_alone(cli, tiny_cache, tmp_path):
+    command = tiny.command(tmp_path, tiny_cache)
+    code, _, err = cli(*command)
+    (record,) = result_paths(tmp_path)
+    assert code == 0
+    assert f"next: longspan report {record}\n" in err
+    assert f"next: longspan eval {record} --cache {tiny_cache}\n" in err
+    code, out, err = cli(*command, "-q")
+    assert (code, err) == (0, "")
+    assert "local" in out
+    code, out, err = cli("report", tmp_path / "nowhere", "-q")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+
+
+def test_version_is_that_of_the_package(cli):
+    assert cli("--version") == (0, f"longspan {longspan.__version__}\n", "")
 
 
 def arena_command(runs, cache, *more, changes=None):
@@ -291,6 +322,25 @@ def test_eval_prints_recorded_score(cli, finished, tiny_cache):
     assert out.startswith("train: accuracy")
     assert "30 examples" in out
     assert "examples/s" in out
+
+
+def test_lengths_of_several_runs_name_those_that_cannot(cli, finished, tiny_cache):
+    paths = sorted(finished.rglob("l*.json"))
+    where = ("--cache", tiny_cache, "--device", "cpu")
+    code, out, err = cli("eval", finished, "--lengths", "16,32", *where, "--json")
+    assert (code, json.loads(out)) == (1, [])
+    for path in [x for x in paths if "work" not in x.parts]:
+        assert f"failed: {path.stem}: no option of task 'listops' called 'length'" in err
+
+
+def test_report_sweeps_an_option(cli, finished, tmp_path):
+    code, out, _ = cli("report", finished, "--sweep", "mechanism.window", "--json")
+    assert code == 0
+    (line,) = json.loads(out)[0]["rows"]
+    assert "local" in line.values()
+    code, _, err = cli("report", finished, "--sweep", "mechanism.windw")
+    assert code == 2
+    assert "did you mean mechanism.window" in err
 
 
 @pytest.mark.parametrize(("what", "names"), [

@@ -80,7 +80,6 @@ def test_what_was_left_out_is_printed(cli, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["owls", "set", "more"], "import beir takes one path, got 2: set more"),
         (["owls", "nowhere"], "nowhere is not a folder"),
         (
             ["owls", "set", "--text", "x"],
@@ -141,8 +140,3 @@ def test_bad_requests_of_dpr_are_refused(cli, tmp_path, monkeypatch, words, mess
     monkeypatch.chdir(tmp_path)
     write_dpr(tmp_path / "set")
     check_rejected(run_import(cli, tmp_path, *words, layout="dpr"), message)
-
-
-def test_other_imports_take_one_path(cli, tmp_path):
-    found = cli("data", "import", "texts", "a.csv", "b.csv", "--text", "x", "--label", "y")
-    check_rejected(found, "import texts takes one path, got 2: a.csv b.csv")

@@ -37,7 +37,7 @@ def quick_limits():
 def measured(tmp_path_factory):
     """Record of a layer."""
     path = tmp_path_factory.mktemp("measured") / "mine.json"
-    tiny.run_commands([("bench", *SMALL, "--out", path)])
+    tiny.run_commands([("bench", *SMALL, "--output", path)])
     return path
 
 
@@ -101,7 +101,16 @@ def test_invalid_records_are_named_and_left_out(cli, measured, tmp_path):
 def test_json_is_the_record(cli, tmp_path):
     path = tmp_path / "mine.json"
     code, out, err = cli(
-        "bench", "scopes", *SMALL, "--lengths", 16, "--passes", "inference", "--out", path, "--json"
+        "bench",
+        "scopes",
+        *SMALL,
+        "--lengths",
+        16,
+        "--passes",
+        "inference",
+        "--output",
+        path,
+        "--json",
     )
     assert code == 0, err
     assert json.loads(out).items() <= json.loads(path.read_text()).items()

@@ -11,7 +11,7 @@ from longspan.models import LongspanForMaskedLM
 
 NO_TOKENIZER = "no tokenizer: the source has none"
 LONGIFY = (
-    *("--attention", "longformer", "--max-length", "50"),
+    *("--mechanism", "longformer", "--max-length", "50"),
     *("--set", "window=4", "--set", "global_projections=true"),
 )
 
@@ -42,14 +42,14 @@ def printed(result):
 
 def test_converts_there_and_back(cli, longformer, out, tmp_path):
     back = tmp_path / "back"
-    text, rows = printed(cli("convert", longformer, "--out", out))
+    text, rows = printed(cli("convert", longformer, "--output", out))
     layer = "longformer.encoder.layer.*.attention.self.query_global.weight"
     own = "model.layers.*.attention.mechanism.projections.query.weight"
     assert [layer, own, "16", "x", "16", "2", "copied"] in rows
     assert f"LongspanForMaskedLM for 64 tokens, {NO_TOKENIZER}: {out}" in text
     assert type(AutoModelForMaskedLM.from_pretrained(out)) is LongspanForMaskedLM
 
-    text, rows = printed(cli("convert", out, "--to", "longformer", "--out", back))
+    text, rows = printed(cli("convert", out, "--to", "longformer", "--output", back))
     assert [own, layer, "16", "x", "16", "2", "copied"] in rows
     assert "copied, after 2 rows of zeros (padding)" in text
     assert f"LongformerForMaskedLM, {NO_TOKENIZER}: {back}" in text
@@ -57,7 +57,7 @@ def test_converts_there_and_back(cli, longformer, out, tmp_path):
 
 
 def test_longify_prints_one_row_for_all_layers(cli, roberta, out):
-    text, rows = printed(cli("longify", roberta, "--out", out, *LONGIFY))
+    text, rows = printed(cli("longify", roberta, "--output", out, *LONGIFY))
     query = "roberta.encoder.layer.*.attention.self.query.weight"
     target = "model.layers.*.attention.query.weight"
     assert [query, target, "16", "x", "16", "2", "copied"] in rows
@@ -76,14 +76,14 @@ def test_longify_prints_one_row_for_all_layers(cli, roberta, out):
 )
 def test_json_has_every_weight(cli, request, out, command, source, more):
     source = request.getfixturevalue(source)
-    made = json.loads(printed(cli(command, source, "--out", out, "--json", *more))[0])
+    made = json.loads(printed(cli(command, source, "--output", out, "--json", *more))[0])
     assert (made["class"], made["output"]) == ("LongspanForMaskedLM", str(out))
     state = AutoModelForMaskedLM.from_pretrained(out).state_dict()
     assert {row["target"] for row in made["weights"]} == set(state)
 
 
 def test_longify_keeps_the_attention_of_a_long_source(cli, longformer, out):
-    printed(cli("longify", longformer, "--max-length", "100", "--out", out))
+    printed(cli("longify", longformer, "--max-length", "100", "--output", out))
     config = AutoModelForMaskedLM.from_pretrained(out).config
     assert config.max_position_embeddings == 100
     assert [x["window"] for x in config.attention_options] == [2, 4]
@@ -92,7 +92,7 @@ def test_longify_keeps_the_attention_of_a_long_source(cli, longformer, out):
 def test_decoder_of_an_encoder_decoder_is_extended_on_request(cli, out, tmp_path):
     short_sources.make_encoder_decoder("bart").save_pretrained(tmp_path / "bart")
     extended = (*LONGIFY, "--decoder-max-length", "30")
-    text, _ = printed(cli("longify", tmp_path / "bart", "--out", out, *extended))
+    text, _ = printed(cli("longify", tmp_path / "bart", "--output", out, *extended))
     assert "LongspanForConditionalGeneration for 50 tokens" in text
     config = AutoConfig.from_pretrained(out)
     assert config.decoder_overrides["max_position_embeddings"] == 30
@@ -111,7 +111,7 @@ def test_decoder_of_an_encoder_decoder_is_extended_on_request(cli, out, tmp_path
 def test_refusal_is_one_line(cli, longformer, out, command, more, message):
     if exists := more == LONGIFY:
         out.mkdir()
-    code, text, err = cli(command, longformer, "--out", out, *more)
+    code, text, err = cli(command, longformer, "--output", out, *more)
     assert (code, text) == (2, "")
     assert err.splitlines()[-1].startswith("error:")
     assert message in " ".join(err.split())

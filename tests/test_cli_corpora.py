@@ -72,13 +72,15 @@ def test_options_of_a_corpus_reach_its_description(cli, tmp_path, folder):
 
 def test_a_trained_tokenizer_serves_a_corpus(cli, tmp_path, folder):
     made = tmp_path / "tokenizer"
-    code, out, err = cli("data", "tokenizer", made, folder, "--vocab-size", "290", "--lowercase")
+    code, out, err = cli(
+        "data", "tokenizer", folder, "--output", made, "--vocab-size", "290", "--lowercase"
+    )
     assert code == 0, err
     assert str(made) in out
     fast = AutoTokenizer.from_pretrained(made)
     assert len(fast) == 290
     assert fast("THE").input_ids == fast("the").input_ids
-    check_rejected(cli("data", "tokenizer", made, folder), "exists; remove it")
+    check_rejected(cli("data", "tokenizer", folder, "--output", made), "exists; remove it")
     code, _, err = run_import(cli, tmp_path, "mine", folder, "--tokenizer", made)
     assert code == 0, err
     described = json.loads((tmp_path / "cache/corpora/mine/import.json").read_text())
@@ -151,4 +153,3 @@ def test_options_of_corpora_are_refused_for_other_tasks(cli, tmp_path, folder):
     end = ("--cache", tmp_path / "cache")
     command = ("data", "import", "texts", folder / "x.csv", "--vocab-size", "300", *end)
     check_rejected(cli(*command), "--vocab-size applies to `data import corpus`, not to texts")
-    check_rejected(cli("data", "import", "text", folder, folder, *end), "takes one path, got 2")

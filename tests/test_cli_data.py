@@ -315,7 +315,8 @@ def test_show_replaces_control_characters(cli, nowhere):
 def test_show_writes_svg_and_png(cli, tiny_cache, listops, tmp_path):
     command = ["data", "show", "listops", *LISTOPS, "--cache", tiny_cache, "--row", 2]
     picture, image = tmp_path / "tree.svg", tmp_path / "new" / "tree.png"
-    assert cli(*command, "--svg", picture, "--png", image) == (0, "", "")
+    for path in (picture, image):
+        assert cli(*command, "--output", path) == (0, "", "")
     assert picture.read_text() == listops.svg("train", 2)
     ET.fromstring(picture.read_text())
     assert image.read_bytes().startswith(PNG)
@@ -323,13 +324,13 @@ def test_show_writes_svg_and_png(cli, tiny_cache, listops, tmp_path):
 
 
 SHOW = {
-    "no picture": (["text", "--png"], "examples of text are text and have no picture"),
+    "no picture": (["text", "--output"], "examples of text are text and have no picture"),
     "row": (["listops", "--row", 200], "row 200 of 'train': expected 0 to 199"),
     "rows": (["listops", "--row", 199, "--count", 2], "row 200 of 'train'"),
     "negative row": (["listops", "--row", -1], "row -1 of 'train'"),
     "split": (["listops", "--split", "tst"], "no split called 'tst'; did you mean test?"),
     "count": (["listops", "--count", 0], "--count must be at least 1, got 0"),
-    "many": (["listops", "--count", 2, "--png"], "--png and --svg take one example"),
+    "many": (["listops", "--count", 2, "--output"], "--output takes one example"),
     "not built": (["listops", "--set", "seed=5"], "not built with these options; run `longspan"),
     "option": (["listops", "--set", "sed=5"], "no option of task 'listops' called 'sed'; did you"),
     "value": (["listops", "--set", "seed=x"], "seed should be a valid integer, got 'x'"),
@@ -348,7 +349,7 @@ def test_invalid_show_arguments_are_rejected(cli, tiny_cache, reviews, tmp_path,
     if task == "text":
         cache, options = tmp_path / "cache", SMALL
         run_json(cli, cache, "import", "text", reviews, *SMALL)
-    if rest[-1:] == ["--png"]:
+    if rest[-1:] == ["--output"]:
         rest.append(tmp_path / "x.png")
     check_rejected(cli("data", "show", task, *options, *rest, "--cache", cache), message)
     assert not (tmp_path / "x.png").exists()

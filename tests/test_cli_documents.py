@@ -87,7 +87,7 @@ def test_encoder_of_transformers_is_extended_to_the_documents(cli, tmp_path, pla
     sizes = {"vocab_size": 80, "intermediate_size": 16, "max_position_embeddings": 34}
     RobertaModel(RobertaConfig(**config, **sizes)).save_pretrained(folder)
     changes = ("--set", "mechanism.window=4", *flags("training", TRAINING))
-    command = ("finetune", "--start", folder, "--data", path, *changes, *places)
+    command = ("finetune", folder, "--data", path, *changes, *places)
     code, _, err = cli(*command)
     assert code == 0, err
     (result,) = load_results([tmp_path / "runs" / "finetune"])
@@ -207,7 +207,6 @@ BAD_FILES = {
     "unknown metric": (ROWS, ("--metric", "f1_marco"), "f1_macro"),
     "threshold": (ROWS, ("--threshold", "1.5"), "--threshold must be a probability in [0, 1]"),
     "weights": (ROWS, ("--class-weights", "equal"), "class weights called 'equal'"),
-    "two checkpoints": (ROWS, ("--start", "x", "y"), "two checkpoints"),
     "three columns": ([(*x, "z") for x in ROWS], (), "has the columns a, b, c: pass --text COLUMN"),
     "doubled column": (ROWS, ("--text", "a", "--label", "a"), "name one column"),
 }

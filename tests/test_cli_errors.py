@@ -80,6 +80,8 @@ INVALID = {
     ),
     "no grid": (["arena", "--tune"], "protocol 'quick' has no grid for any of its tasks; pass one"),
     "no tuning": (["arena", "--grid", "training.max_grad_norm=1,2"], "--grid needs --tune"),
+    "scores of trials": (["arena", "--score-trials"], "--score-trials needs --tune"),
+    "records": (["eval", "/a.json", "/b.json"], "the record of one run; several need --lengths"),
     "rule alone": (["arena", "--select", "mean"], "--select needs --tune"),
     "rule": (
         ["arena", "--tune", "--select", "men"],

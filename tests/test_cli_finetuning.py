@@ -1,7 +1,6 @@
 """`longspan pretrain` and `longspan finetune` on the command line, with texts of one's own."""
 
 import shutil
-import tempfile
 
 import pytest
 
@@ -55,30 +54,22 @@ def test_own_texts_are_imported_and_finetuned_in_one_call(cli, tmp_path, trained
 
 
 @pytest.mark.parametrize("option", ["--dry-run", "--measure"])
-def test_plan_leaves_the_cache_as_it_was(cli, monkeypatch, tmp_path, trained, places, option):
+def test_plan_imports_nothing(cli, tmp_path, trained, places, option):
     def content():
         files = sorted(x for x in (tmp_path / "cache").rglob("*") if x.is_file())
         return [(x, x.stat().st_mtime_ns, x.read_bytes()) for x in files]
 
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     before = content()
     path = write_csv(tmp_path / "second.csv", reviews(30, seed=1), HEADER)
     command = ("finetune", trained, "--data", path, *COLUMNS, *flags("training", TRAINING), *places)
-    for more in ((), ("--name", "first", "--replace")):
-        code, out, err = cli(*command, *more, option)
-        assert code == 0, err
-        assert more[1:2] == ("first",) or "second" in out
-        (line,) = (x for x in err.splitlines() if x.startswith("next: "))
-        assert line == f"next: longspan finetune {trained}, the same command without {option}"
-        assert content() == before
-    check_rejected(
-        cli(*command, "--name", "first", option), "'first' is the name of another import"
-    )
+    check_rejected(cli(*command, option), f"run longspan data import texts {path} first")
     assert content() == before
-    assert not list((tmp_path / "temporary").glob("longspan-*"))
     assert "second" not in TASKS
-    assert TASKS["first"].folder == TextsDescription.path(tmp_path / "cache", "first")
+    code, out, err = cli(
+        "finetune", trained, "first", *flags("training", TRAINING), *places, option
+    )
+    assert (code, "first" in out) == (0, True), err
+    assert content() == before
 
 
 def test_numbers_are_finetuned_from_classes(cli, tmp_path, trained, places):
@@ -134,7 +125,7 @@ def test_run_with_a_learned_vocabulary_is_finetuned_from_its_export(
     code, _, err = cli("finetune", folder, *command)
     assert code == 0, err
     # On its own task the ids are the same.
-    code, _, err = cli("finetune", record, "--task", "old", *training, *places)
+    code, _, err = cli("finetune", record, "old", *training, *places)
     assert code == 0, err
 
 
@@ -153,12 +144,11 @@ def test_checkpoint_of_another_tokenizer_is_refused(cli, tmp_path, trained, plac
 def test_unusable_commands_are_refused(cli, tmp_path, trained, places):
     path = write_csv(tmp_path / "mine.csv", reviews(30), HEADER)
     for arguments, parts in (
-        ((trained,), ["--task TASK, or --data FILE"]),
+        ((trained,), ["a TASK, or --data FILE"]),
         ((tmp_path / "gone", "--data", path, *COLUMNS), ["gone is no folder; name the record"]),
         ((trained, "--data", path, "--text", "body"), ["either --label COLUMN"]),
-        (("--task", "listops"), ["finetune takes the CHECKPOINT", "longspan train"]),
-        ((trained, "--task", "listops", *COLUMNS), ["--text applies to", "not to listops"]),
-        ((trained, "--task", "listpos"), ["no task of protocol 'finetune' called 'listpos'"]),
+        ((trained, "listops", *COLUMNS), ["--text, --label: for own texts", "got listops"]),
+        ((trained, "listpos"), ["no task of protocol 'finetune' called 'listpos'"]),
     ):
         check_rejected(cli("finetune", *arguments, *places), *parts)
     # Nothing is imported for a checkpoint that cannot be read.
@@ -170,21 +160,28 @@ def test_unusable_commands_are_refused(cli, tmp_path, trained, places):
 def test_corpora_are_pretrained(cli, registries, tmp_path, places):
     register(toy_heads.ToyMasked)
     sizes = [*flags("training", TRAINING), *flags("model", MODEL)]
-    command = ("pretrain", "toy_masked", *sizes, *places)
-    code, out, err = cli(*command, "--mechanism", "local")
+    command = ("toy_masked", *sizes, *places)
+    code, out, err = cli("pretrain", "local", *command)
     assert code == 0, err
     assert "perplexity" in out
     (record,) = (tmp_path / "runs" / "pretrain" / "toy_masked").glob("*.json")
-    code, _, err = cli(*command, "--start", record)
+    assert f"next: longspan finetune {record} TASK" in err
+    code, _, err = cli("pretrain", record, *command)
     assert code == 0, err
     results = load_results([tmp_path / "runs"])
     assert sorted(x.start is None for x in results) == [False, True]
+    check_rejected(cli("pretrain", "locl", *command), "mechanism or checkpoint called 'locl'; did")
     check_rejected(
-        cli("pretrain", "listops", *places), "listops has neither masked nor next tokens"
+        cli("pretrain", "full", *command, "--mechanism", "local"), "--mechanism replaces that of a"
     )
-    check_rejected(cli("pretrain", tmp_path, *places), f"longspan data import corpus {tmp_path}")
     check_rejected(
-        cli("pretrain", "novels", *places),
+        cli("pretrain", "full", "listops", *places), "listops has neither masked nor next tokens"
+    )
+    check_rejected(
+        cli("pretrain", "full", tmp_path, *places), f"longspan data import corpus {tmp_path}"
+    )
+    check_rejected(
+        cli("pretrain", "full", "novels", *places),
         "no task of protocol 'pretrain' called 'n",
         "longspan data import corpus PATH --name novels",
     )

@@ -81,7 +81,7 @@ def arguments(finished, tiny_cache, checkpoints, tmp_path, monkeypatch):
     }
     given |= {"--document": "line", "--task": "listops"}
     given |= {"--tokens": 64, "--hidden-size": 32, "--heads": 2, "--times": 1}
-    given |= dict.fromkeys(("--out", "--output"), tmp_path / "out")
+    given["--output"] = tmp_path / "out"
     tasks = {("data", "import"): ["corpus", text], ("data", "show"): ["listops"]}
 
     def made(words, command, own):

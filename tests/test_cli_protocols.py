@@ -62,11 +62,6 @@ def test_equal_protocols_have_no_difference():
     assert content["differences"] == []
 
 
-def test_list_and_show_agree_with_catalog():
-    assert run_cli("protocols", "list", "--json") == run_cli("list", "protocols", "--json")
-    assert run_cli("protocols", "show", "xiong") == run_cli("show", "xiong")
-
-
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_show_has_values_choices_and_grids(name):
     protocol = get(name)
@@ -89,7 +84,6 @@ def test_show_has_values_choices_and_grids(name):
         (["diff", "smoke", "xiog"], "'xiog'; did you mean xiong"),
         (["diff", "smoke", "xiong", "--tasks", "txt"], "task of 'smoke' or 'xiong'.*'txt'"),
         (["diff", "smoke", "xiong", "--mechanisms", "locl"], "mechanism.*'locl'"),
-        (["show", "listops"], "protocol.*'listops'"),
     ],
 )
 def test_unknown_names_are_rejected(arguments, message):

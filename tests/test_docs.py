@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from corpus_files import CORPUS, make_task, write_folder
-from longspan.arena import order_runs
+from longspan.arena import PROTOCOLS, order_runs
 from longspan.attention import MECHANISMS, options_of
 from longspan.cli import running
 from longspan.report.mechanisms import OTHER, family_of
@@ -94,6 +94,12 @@ def test_choosing_page_is_current(import_script):
     assert choosing.CHOOSING.read_text() == choosing.page(), REMEDY
 
 
+def test_table_of_protocols_is_current(import_script):
+    pages = import_script("pages")
+    assert pages.PROTOCOLS.read_text() == pages.protocols_page(), REMEDY
+    assert set(re.findall(r"^\| `(.*?)`", pages.PROTOCOLS.read_text(), re.M)) >= set(PROTOCOLS)
+
+
 def test_list_of_recipes_is_current(import_script):
     pages = import_script("pages")
     listed = pages.recipe_index()
@@ -116,16 +122,16 @@ def test_count_of_figures_is_that_of_their_lines(import_script, monkeypatch, tmp
         pages.figures_page()
 
 
-def test_needs_follow_from_mechanisms(import_script):
+def test_questions_end_in_names_that_meet_them(import_script):
     choosing = import_script("choosing_page")
     assert choosing.bounded_cache("local")
     assert choosing.bounded_cache("linear")
     assert not choosing.bounded_cache("full")
     assert not choosing.bounded_cache("linformer")  # no causal form
-    rows = choosing.page().splitlines()
-    (cross,) = [row for row in rows if row.startswith("| Cross-attention")]
-    listed = re.findall(r"`(\w+)`", cross.split("|")[2])
-    assert sorted(listed) == sorted(n for n, cls in MECHANISMS.items() if cls.traits.cross)
+    assert len(choosing.QUESTIONS) == 6  # five, and none of them
+    for question, (meets, names) in choosing.QUESTIONS.items():
+        assert 1 <= len(names) <= 2, question
+        assert all(map(meets, names)), question
 
 
 def test_scores_of_choosing_page_are_means_of_records(import_script):
@@ -133,7 +139,9 @@ def test_scores_of_choosing_page_are_means_of_records(import_script):
 
     def record(mechanism, task, score, **changes):
         test = SimpleNamespace(majority_baseline=0.25)
+        config = SimpleNamespace(task=SimpleNamespace(options={"pairs": changes.pop("pairs", 8)}))
         fields = {"protocol": "quick", "overrides": {}, "reference": None, "scores": {"test": test}}
+        fields["config"] = config
         fields |= {"mechanism": mechanism, "task": task, "score": lambda: score, **changes}
         return SimpleNamespace(**fields)
 
@@ -151,6 +159,8 @@ def test_scores_of_choosing_page_are_means_of_records(import_script):
     assert "| [`local`](mechanisms/local.md) | 30.0 | – |" in table
     assert "| majority class | 25.0 | 25.0 |" in table
     assert "[`linear`]" not in table
+    assert "does not measure look-up" not in table
+    assert "does not measure look-up" in choosing.abilities([record("full", "recall", 1, pairs=2)])
     assert "|" not in choosing.abilities([])
 
 

@@ -12,6 +12,7 @@ from longspan.arena import PROTOCOLS, get
 from longspan.arena.protocols.base import protocol_names
 from longspan.attention import MECHANISMS
 from longspan.bench.suites import SUITES
+from longspan.cli.usage import EXAMPLES, RENAMED
 from longspan.report.sections import WITH_TABLES
 from longspan.tasks import TASKS
 
@@ -39,6 +40,10 @@ DOCUMENTED = [
     pytest.param(words, id=f"{path.relative_to(ROOT)}: {' '.join(words)}"[:150])
     for path in PAGES
     for words in commands_of(path)
+] + [
+    pytest.param(line, id=f"help: {' '.join(line)}")
+    for name, examples in EXAMPLES.items()
+    for line in (shlex.split(f"{name.removesuffix(' TASK')} {x}") for x in examples)
 ]
 
 
@@ -65,7 +70,11 @@ def rows_of(protocol):
 def parsed(words):
     """Return the command, its positional values and its options with values."""
     command, rest = COMMAND, list(words)
-    while rest and rest[0] in getattr(command, "commands", {}):
+    while rest and (commands := getattr(command, "commands", {})):
+        if command.name == "import" and rest[0] not in commands:
+            rest.insert(0, "TASK")
+        if rest[0] not in commands:
+            break
         command = command.commands[rest.pop(0)]
     known = {name: x for x in command.params for name in (*x.opts, *x.secondary_opts)}
     known["--help"] = typer.main.get_command(longspan.cli.app).params[0]  # a flag
@@ -109,10 +118,12 @@ def test_documented_command_exists(words):
     for name in ("--task", "--tasks"):
         check_names(given.get(name) or "TASK", tasks, "task")
     rows = rows_of(protocol) | plugins
-    for name in ("--mechanism", "--mechanisms", "--attention"):
+    for name in ("--mechanism", "--mechanisms"):
         if command.name not in ("report", "bench"):
             check_names(given.get(name) or "MECHANISM", rows, "row")
     check_names(given.get("--section") or "SECTION", WITH_TABLES, "section")
+    if command.name in ("pretrain", "finetune"):
+        check_names([*values, "TASK", "TASK"][1], tasks | {*PROTOCOLS}, "task")
     if command.name == "train":
         check_names((values or ["MECHANISM"])[0], rows, "row")
         check_names([*values, "TASK", "TASK"][1], tasks, "task")
@@ -137,6 +148,22 @@ def check_place(text, tasks):
     if len(parts) > 3 and parts[1] in PROTOCOLS:
         name = re.match(r"[a-z_]+", parts[3])[0]
         check_names(name, rows_of(parts[1]), "row")
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_earlier_name_is_one_line_with_its_successor(name, cli):
+    *command, last = name.split()
+    code, out, err = cli(*command, *(["x", f"{last}=y"] if last.startswith("-") else [last, "x"]))
+    assert (code, out) == (2, "")
+    assert err == f"error: longspan {name} was renamed; use {RENAMED[name]}\n"
+    words = RENAMED[name].split()
+    if words[0] == "longspan":
+        parsed(words[1:])
+    else:
+        assert words[0] in {x for one in parsed(command)[0].params for x in one.opts}
+    current = parsed(command)[0]
+    taken = {*getattr(current, "commands", {}), *(x for one in current.params for x in one.opts)}
+    assert last not in taken
 
 
 def test_pages_have_commands():

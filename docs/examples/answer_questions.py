@@ -13,8 +13,8 @@ The data are articles in the format of SQuAD v1.1, such as XQuAD in English (Art
 The same script on a GPU, with pretrained weights that `longspan longify` made long, trained on
 SQuAD:
 
-    longspan longify FacebookAI/roberta-base --attention longformer --max-length 4096 \\
-        --out roberta-4096 --set window=256 --set global_projections=true
+    longspan longify FacebookAI/roberta-base --mechanism longformer --max-length 4096 \\
+        --output roberta-4096 --set window=256 --set global_projections=true
     python docs/examples/answer_questions.py --data train-v1.1.json --test xquad.en.json \\
         --source roberta-4096 --max-length 4096 --epochs 3 --batch-size 4 --learning-rate 3e-5
 """

@@ -13,8 +13,8 @@ with `article_text` and `abstract_text`:
 
 The same script on a GPU, with the lengths of LED and a BART that `longspan longify` made long:
 
-    longspan longify facebook/bart-base --attention longformer --max-length 16384 --out led-16384 \\
-        --set window=512 --set global_projections=true --set first_global=true
+    longspan longify facebook/bart-base --mechanism longformer --max-length 16384 \\
+        --output led-16384 --set window=512 --set global_projections=true --set first_global=true
     python docs/examples/summarize_papers.py --train train.txt --test val.txt --source led-16384 \\
         --max-length 16384 --summary-length 512 --train-examples 100000 --test-examples 1000 \\
         --epochs 3 --batch-size 2 --learning-rate 3e-5 --beams 4

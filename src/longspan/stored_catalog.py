@@ -44,9 +44,9 @@ def list_stored(what: str) -> list[dict[str, Any]]:
     return [{name: row[name] for name in columns or row} for row in rows]
 
 
-def describe_stored(name: str, kinds: Iterable[str] = ("tasks", "protocols")) -> dict[str, Any]:
+def describe_stored(name: str) -> dict[str, Any]:
     """Return all facts about a task or protocol; nothing if there is none of the name."""
-    for kind in kinds:
+    for kind in ("tasks", "protocols"):
         if name in (rows := read_catalog()[kind]):
             return explain_protocol(rows[name]) if kind == "protocols" else rows[name]
     return {}

@@ -12,6 +12,7 @@ import tiny
 from longspan.arena import get, override, run
 from longspan.arena.cross_evaluation import (
     evaluate_elsewhere,
+    evaluate_lengths,
     find_refusals,
     find_vocabulary_refusals,
     task_config,
@@ -261,3 +262,43 @@ def test_command_saves_prints_and_reports_evaluation(cli, trained):
     code, _, err = cli("eval", record, "--task", "recall", *flags[:4])
     assert code == 2
     assert "cannot be evaluated on recall" in err
+
+
+NEEDLE = {
+    **{"task.train": 64, "task.validation": 16, "task.test": 40, "task.length": 16},
+    **{"training.steps": 2, "training.evaluate_every": 2, "training.warmup_steps": 0},
+}
+
+
+def needle(mechanism, position, paths):
+    """Train on needle for two steps; return the record file."""
+    changes = {**NEEDLE, "model.position": position}
+    experiment = override(get("quick").experiment("needle", mechanism, 0), changes)
+    task = build("needle", experiment.config.task.options)
+    task.open(paths.cache)
+    run(experiment, task, paths)
+    return paths.record_file(experiment)
+
+
+def test_model_is_scored_at_every_length_but_its_own(tiny_cache, tmp_path):
+    paths = tiny.paths(tmp_path, tiny_cache)
+    record = needle("linear", "none", paths)
+    scored = evaluate_lengths(record, paths, [16, 32, 64, 32])
+    assert [one.length for one in scored] == [64, 32]
+    for one in scored:
+        changes = {"task.length": one.length}
+        alone = evaluate_elsewhere(record, paths, changes=changes)
+        assert (alone.score, alone.changed_options) == (one.score, {"length": one.length})
+    few = evaluate_lengths(record, paths, [16, 32], changes={"task.train": 8})
+    assert [(one.length, one.score) for one in few] == [(32, scored[1].score)]
+    with pytest.raises(OptionError, match="length=1 is too short"):
+        evaluate_lengths(record, paths, [1])
+
+
+@pytest.mark.parametrize(("mechanism", "position"), [("linformer", "none"), ("full", "learned")])
+def test_model_for_one_length_is_refused_by_name(tiny_cache, tmp_path, mechanism, position):
+    paths = tiny.paths(tmp_path, tiny_cache)
+    record = needle(mechanism, position, paths)
+    with pytest.raises(OptionError, match=f"{position} positions and {mechanism} attention has"):
+        evaluate_lengths(record, paths, [8, 32])
+    assert not (record.parent / "evaluations").exists()

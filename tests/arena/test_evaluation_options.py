@@ -132,7 +132,7 @@ def test_options_that_change_parameters_are_refused_before_training():
     made = tiny.experiment("performer", changes={"evaluation.features": 3})
     assert "cannot be evaluated with features=3" in find_refusal(made)
     assert "train with these options instead" in find_refusal(made)
-    with pytest.raises(OptionError, match="memory must be >= 0"):
+    with pytest.raises(OptionError, match="memory must be an integer >= 0"):
         grid("smoke", tasks=["listops"], mechanisms=["transformer_xl"],
              changes={"evaluation.memory": -1})  # fmt: skip
 
@@ -223,7 +223,7 @@ def test_the_use_of_the_context_is_measured_with_the_options(trained):
         ({"evaluation.memory": 64}, "test", OptionError, "was trained on toy_stream with these"),
         ({"evaluation.memory": 9}, "train", OptionError, "those of validation and test, got"),
         ({"evaluation.memry": 9}, "test", UnknownNameError, "called 'memry'; did you mean memory"),
-        ({"evaluation.memory": -1}, "test", OptionError, "memory must be >= 0, got -1"),
+        ({"evaluation.memory": -1}, "test", OptionError, "memory must be an integer >= 0, got -1"),
         ({"mechanism.memory": 9}, "test", OptionError, "got mechanism.memory"),
     ],
 )

@@ -121,9 +121,9 @@ def test_records_of_single_runs_pass_the_validation(trained, record, tmp_path):
     changed = {"start.checkpoint": result.start.sha256, "model.pooling": "first"}
     assert {**changed, **result.overrides} == result.overrides
     assert not [x for x in result.overrides if x.startswith("mechanism.")]
-    words = ["longspan", "finetune", str(best(record)), "--task", LABELS, "--mechanism", "local"]
+    words = ["longspan", "finetune", str(best(record)), LABELS, "--mechanism", "local"]
     for command in commands_of([result, dataclasses.replace(result, seed=1)]):
-        assert shlex.split(command)[:7] == words
+        assert shlex.split(command)[:6] == words
         assert "model.pooling=first" in shlex.split(command)
     (table,) = one_run.provenance(*build_leaderboards([result]))
     shown = {name.text: value.text for name, value in table.rows}
@@ -222,7 +222,9 @@ def test_lengthened_checkpoint_reads_longer_texts(trained, record, tmp_path):
     """What the message about too few positions says makes the run possible."""
     longify(best(record), max_length=32, out=tmp_path / "long")
     choices = RunChoices(changes={**SMALL, "task.length": 32})
-    with pytest.raises(OptionError, match=rf"longify {best(record)} --max-length 32 --out FOLDER"):
+    with pytest.raises(
+        OptionError, match=rf"longify {best(record)} --max-length 32 --output FOLDER"
+    ):
         finetuning_experiment(record, LABELS, choices)
     result = finetune(tmp_path / "long", LABELS, elsewhere(trained, tmp_path), choices=choices)
     assert result.length == result.config.start.positions == 32

@@ -193,7 +193,9 @@ def test_file_in_another_encoding_is_rejected(tmp_path):
         load_protocol(str(path))
 
 
-@pytest.mark.parametrize("place", ["docs/arena.md", "src/longspan/arena/protocols/files.py"])
+@pytest.mark.parametrize(
+    "place", ["docs/arena/protocols.md", "src/longspan/arena/protocols/files.py"]
+)
 def test_documented_file_is_valid(tmp_path, place):
     text = (Path(__file__).parents[2] / place).read_text()
     blocks = [block.partition("```")[0] for block in text.split("```toml\n")[1:]]

@@ -246,7 +246,7 @@ def test_pretraining_of_a_shorter_checkpoint_is_refused_or_extends_it(checkpoint
     words = shlex.split(run_command(record))
     assert words[words.index("--extend-positions") + 1] == "tile"
     assert not [word for word in words if word.startswith("start.")]
-    with pytest.raises(OptionError, match="none is named; add --start CHECKPOINT"):
+    with pytest.raises(OptionError, match="none is named; name one to start from"):
         pretraining_experiment(SOURCE, None, extended)
 
 

@@ -20,6 +20,7 @@ OWN = {
     *("model.initializer_range", "model.pair_head", "model.classifier_hidden_size"),
     *("model.adaptive_cutoffs", "model.adaptive_factor", "model.output_norm", "model.output_gate"),
     *("model.short_convolution", "model.short_convolution_activation"),
+    "model.is_decoder",
     *("training.gradient_accumulation_steps", "training.gradient_checkpointing"),
     *("training.eval_batch_size", "training.max_grad_norm"),
     *(

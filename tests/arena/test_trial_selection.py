@@ -397,3 +397,32 @@ def test_tuples_of_grid_are_recorded_as_lists(make_trials):
     tuning = selection._tuning(made, trials, trials[:2], "mean")
     content = dataclasses.asdict(tuning)
     assert json.loads(json.dumps(content)) == content
+
+
+def test_scores_of_all_trials_select_nothing(trials_only):
+    """The search selects the same trial with test scores and without, whatever they are."""
+    plain = tune("smoke", trials_only, LogTrials(), space=SPACE, **CELL)
+    assert all(x.test_metrics is None for run in plain.results for x in run.tuning.trials)
+    dates = [path.stat().st_mtime_ns for path in result_files(trials_only)]
+    scored = tune("smoke", trials_only, LogTrials(), space=SPACE, **CELL, score_trials=True)
+    assert [x.stem for x in scored.results] == [x.stem for x in plain.results]
+    assert scored.moved == []
+    for before, after in zip(plain.results, scored.results, strict=True):
+        assert before.scores == after.scores
+        tests = {(x.config_hash, x.seed): x.test_metrics for x in after.tuning.trials}
+        assert len(tests) == len(RATES) * 2
+        assert tests[after.config_hash, after.seed] == after.scores["test"].metrics
+        for path in trial_files(trials_only):
+            trial = load_result(path)
+            evaluated = tiny.rescore(path, "test", trials_only)
+            assert tests[trial.config_hash, trial.seed] == evaluated.metrics
+    assert [load_result(path) for path in result_files(trials_only)] == scored.results
+    assert dates != [path.stat().st_mtime_ns for path in result_files(trials_only)]
+    for path in trial_files(trials_only):  # the worst on validation gets the best test score
+        record = json.loads(path.read_text())
+        best = record["scores"]["validation"]["metrics"]["accuracy"]
+        record["scores"]["test"]["metrics"]["accuracy"] = 1 - best
+        write_json(path, record)
+    again = tune("smoke", trials_only, LogTrials(), space=SPACE, **CELL, score_trials=True)
+    assert [x.stem for x in again.results] == [x.stem for x in plain.results]
+    assert [x.scores for x in again.results] == [x.scores for x in plain.results]

@@ -40,6 +40,7 @@ OWN = {
     "training.stop_at",
     "training.patience",
     *("model.short_convolution", "model.short_convolution_activation"),
+    "model.is_decoder",
     *("model.output_norm", "model.output_gate"),
 }
 

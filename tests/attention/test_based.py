@@ -16,9 +16,6 @@ from contract import (
     weights_of,
 )
 
-from longspan import build
-from longspan.errors import InputError, OptionError
-
 both_ways = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 
 
@@ -83,22 +80,3 @@ def test_state_is_the_window_and_one_summary():
         "v": (HEADS, 8, HEAD_DIM),
         "summary": (HEADS, features, HEAD_DIM + 1),
     }
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"window": -1}, "option window must be >= 0, got -1"),
-        ({"feature_dim": 0}, "option feature_dim must be >= 1 or None, got 0"),
-    ],
-    ids=str,
-)
-def test_invalid_options_are_refused(options, message):
-    with pytest.raises(OptionError, match=message):
-        build("based", heads=2, head_dim=8, **options)
-
-
-def test_other_widths_are_refused():
-    with pytest.raises(InputError, match=r"\(heads, head_dim\) must be \(3, 8\), as built"):
-        build_small("based")(*qkv(5, D=4))
-    assert build_small("based", feature_dim=None)(*qkv(5, D=4)).isfinite().all()

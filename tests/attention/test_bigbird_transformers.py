@@ -256,7 +256,7 @@ def test_short_inputs_have_full_attention():
         ({"repeats": True, "global_blocks": "first"}, "repeats=True requires global_blocks='ends'"),
         ({"repeats": True, "causal": True}, "repeats=True requires .* causal=False"),
         ({"full_up_to": 4, "causal": True}, "full_up_to requires causal=False"),
-        ({"full_up_to": -1}, "full_up_to must be >= 0, got -1"),
+        ({"full_up_to": -1}, "full_up_to must be an integer >= 0, got -1"),
     ],
 )
 def test_combinations_that_transformers_lacks_are_refused(options, message):

@@ -1,10 +1,17 @@
-"""Options: a record can store them; size options take integers and enlarge the receptive field."""
+"""Options: a record can store them, their declaration bounds and describes them.
+
+Size options take integers and enlarge the receptive field.
+"""
 
 import json
+import re
+from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
 from longspan.attention import MECHANISMS, build, options_of
+from longspan.attention.build import SHARED_OPTIONS
+from longspan.errors import OptionError
 
 SIZE_OPTIONS = {
     name: cls.size_option for name, cls in MECHANISMS.items() if cls.size_option is not None
@@ -26,6 +33,36 @@ def test_options_have_defaults_that_json_can_store(name):
     options = options_of(name)
     assert json.loads(json.dumps(options)) == options
     assert not {"args", "kwargs", "self", "causal"} & set(options)
+
+
+def wrong_values(hint, wrap=lambda x: x):
+    """Yield a value just outside of each part of a declaration, and the bound or choices."""
+    origin, inner = get_origin(hint), get_args(hint)
+    assert hint is not int, "an integer without a least value"
+    if origin is Annotated:
+        yield wrap(inner[1].value - 1), f">= {inner[1].value}"
+    elif origin is Literal:
+        yield wrap("?"), ", ".join(inner)
+    else:
+        nested = (lambda x: wrap([x])) if origin is list else wrap
+        for part in inner:
+            yield from wrong_values(part, nested)
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_options_outside_of_their_declaration_are_refused(name):
+    hints = get_type_hints(MECHANISMS[name].__init__, include_extras=True)
+    for option in options_of(name).keys() - {"seed"}:
+        for value, bound in wrong_values(hints[option]):
+            message = rf"{option} must be .*{bound}.*got {re.escape(repr(value))}"
+            with pytest.raises(OptionError, match=message):
+                build(name, heads=2, head_dim=8, max_length=T, **{option: value})
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_every_option_is_described(name):
+    described = re.findall(r"^ +(\w+): .", MECHANISMS[name].__init__.__doc__, re.MULTILINE)
+    assert set(options_of(name)) <= {*described, *SHARED_OPTIONS}
 
 
 @pytest.mark.parametrize("name", sorted(SIZE_OPTIONS))

@@ -5,17 +5,47 @@ from typing import get_type_hints
 
 import pytest
 import torch
+from contract import build_small, qkv
 
 from longspan import space
-from longspan.attention import MECHANISMS, build, options_of
+from longspan.attention import MECHANISMS, LayerInput, build, options_of
 from longspan.attention.allocation import build_within_memory, sizes_alone
 from longspan.attention.build import SIZES
 from longspan.attention.initial_values import initial_values, tensors_of
-from longspan.errors import NoMemoryError, OptionError
+from longspan.errors import InputError, NoMemoryError, OptionError
 
 GIVEN = {"heads": 2, "head_dim": 16, "max_length": 64}
 NOT_MEANT = (0, -1, 2**31 - 1, 2**31, 10**12, 2**63 - 1, 2**63, 1e300, -1.5, math.nan)
 HUGE = (2**31 - 1, 10**12, 2**63 - 1)
+BUILT = {"heads": 3, "head_dim": 8, "max_length": 32}
+OTHER = {"heads": 2, "head_dim": 4, "max_length": 33}
+# Options with which parts have more of these sizes than by default.
+SIZED = [
+    ("based", {"feature_dim": None}),
+    ("compressive", {"compression": "conv"}),
+    ("convolution", {"kernels": "channel"}),
+    ("dilated", {"dilation": [1, 2, 3]}),
+    ("full", {"sink_logit": True}),
+    ("linear", {"feature_map": "hedgehog"}),
+    ("linformer", {"sharing": "headwise"}),
+    ("linformer", {"sharing": "none"}),
+    ("linformer", {"sharing": "none", "projection": "mean"}),
+    ("longformer", {"global_projections": True}),
+    ("native_sparse", {"compression": "mlp"}),
+    ("nystrom", {"conv_kernel_size": 3}),
+    ("sinkhorn", {"gumbel": True}),
+    ("sinkhorn", {"sorting": "linear"}),
+    ("sparse_transformer", {"head_patterns": "separate"}),
+    ("synthesizer", {"scores": "dense"}),
+]
+VALUES_LIKE_KEYS = [
+    ("compressive", {"compression": "conv"}),
+    ("convolution", {"kernels": "channel"}),
+    ("longformer", {"global_projections": True}),
+    ("native_sparse", {"compression": "mlp"}),
+]
+CALLS = [*((name, {}) for name in MECHANISMS), *SIZED]
+every_call = pytest.mark.parametrize(("name", "options"), CALLS)
 
 
 def takes_number(name, option):
@@ -127,3 +157,76 @@ def test_allocator_that_has_no_memory_is_named(monkeypatch):
     monkeypatch.setattr(space, "available_memory", lambda: None)
     with pytest.raises(NoMemoryError, match="synthesizer needs more memory than there is; choose"):
         build("synthesizer", heads=1024, head_dim=16, max_length=2**24, scores="random")
+
+
+def layer_input(T, width=24):
+    return LayerInput(torch.ones(3, T, width).double(), lambda p: p, lambda p: p)
+
+
+def reads_states(name, options):
+    """Return whether the states of a layer input are read, and not only its positions."""
+    reads = MECHANISMS[name].traits.needs_layer_input
+    return reads and (name, options) not in [("longformer", {}), ("position_infused", {})]
+
+
+def has_parts_of(name, options, size):
+    """Return whether tensors of a mechanism, or an option by head, have this size."""
+    shapes = []
+    for value in (BUILT[size], OTHER[size]):
+        try:
+            attention = build_small(name, **{**BUILT, **options, size: value})
+        except OptionError:
+            return True
+        shapes.append([x.shape for x in tensors_of(attention).values()])
+    return shapes[0] != shapes[1] or size in attention.built_for
+
+
+@every_call
+def test_inputs_of_other_sizes_than_built_are_refused(name, options):
+    attention = build_small(name, **BUILT, **options)
+    for size, value in OTHER.items():
+        letter = {"heads": "H", "head_dim": "D"}.get(size)
+        q, k, v = qkv(9, **{letter: value}) if letter else qkv(value)
+        more = {"layer_input": layer_input(q.shape[2])} if reads_states(name, options) else {}
+        if has_parts_of(name, options, size):
+            message = "as built; got|S=33 exceeds max_length=32"
+            with pytest.raises(InputError, match=message):
+                attention(q, k, v, **more)
+        else:
+            assert attention(q, k, v, **more).shape == v.shape
+
+
+@every_call
+def test_values_of_another_width_are_served_or_refused(name, options):
+    attention, (q, k, v) = build_small(name, **BUILT, **options), qkv(9, E=5)
+    more = {"layer_input": layer_input(9)} if reads_states(name, options) else {}
+    if (name, options) in VALUES_LIKE_KEYS:
+        with pytest.raises(InputError, match="the width of values must be 8, as built; got 5"):
+            attention(q, k, v, **more)
+    else:
+        assert attention(q, k, v, **more).shape == v.shape
+
+
+@pytest.mark.parametrize("name", [x for x in MECHANISMS if MECHANISMS[x].traits.causal])
+def test_steps_beyond_the_longest_input_are_refused(name):
+    attention = build_small(name, True, **BUILT)
+    _, cache = attention.step(*qkv(31))
+    _, cache = attention.step(*qkv(1), cache)
+    if has_parts_of(name, {}, "max_length"):
+        with pytest.raises(InputError, match="S=33 exceeds max_length=32"):
+            attention.step(*qkv(1), cache)
+    else:
+        assert attention.step(*qkv(1), cache)[0].isfinite().all()
+
+
+@pytest.mark.parametrize(("name", "options"), [x for x in CALLS if reads_states(*x)])
+def test_layer_inputs_of_another_width_are_refused(name, options):
+    attention = build_small(name, **BUILT, **options)
+    with pytest.raises(InputError, match="states must be 24 wide, as built; got 25"):
+        attention(*qkv(7), layer_input=layer_input(7, 25))
+    if name == "longformer":
+        return
+    attention = build_small(name, **BUILT, width=30, **options)
+    assert attention(*qkv(7), layer_input=layer_input(7, 30)).isfinite().all()
+    with pytest.raises(InputError, match="the gates read 30 numbers of a token, its keys have 24"):
+        attention(*qkv(7))

@@ -17,8 +17,6 @@ from contract import (
 )
 
 from flop_counter import flop_counter
-from longspan import build
-from longspan.errors import InputError, OptionError
 
 both_ways = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 both_kinds = pytest.mark.parametrize("kernels", ["channel", "head"])
@@ -77,22 +75,3 @@ def test_no_more_than_the_sequence_is_computed():
             build_small("convolution", taps=taps)(*qkv(40, B=1))
         counts.append(counter.get_total_flops())
     assert counts[0] == counts[1]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"taps": 0}, "option taps must be >= 1, got 0"),
-        ({"kernels": "layer"}, "kernels must be one of channel, head, got 'layer'"),
-    ],
-    ids=str,
-)
-def test_invalid_options_are_refused(options, message):
-    with pytest.raises(OptionError, match=message):
-        build("convolution", heads=2, head_dim=8, **options)
-
-
-def test_values_of_another_width_are_refused_by_kernels_of_channels():
-    attention = build_small("convolution", kernels="channel")
-    with pytest.raises(InputError, match="v must be 8 wide with kernels='channel', got 5"):
-        attention(*qkv(9, E=5))

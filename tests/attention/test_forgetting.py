@@ -15,7 +15,6 @@ from contract import (
     key_masks,
     qkv,
     reference_copy,
-    run_and_count_saved,
     run_steps,
     weights_of,
     with_layer_input,
@@ -24,7 +23,6 @@ from contract import (
 from longspan import build
 from longspan.attention import LayerInput
 from longspan.attention.mechanisms import forgetting as module
-from longspan.errors import InputError
 
 full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 LONG = 300  # three blocks, of which the last is not full
@@ -143,19 +141,3 @@ def test_initial_gates_halve_the_weights():
     attention = build("forgetting", heads=HEADS, head_dim=HEAD_DIM)
     gates = gates_of(attention.double(), torch.randn(3, 50, HEADS * HEAD_DIM).double())
     assert (gates - 0.5).abs().max() < 0.15
-
-
-@full_and_causal
-def test_saved_memory_grows_with_the_length(causal):
-    """No matrix of weights is kept for the backward pass."""
-    saved = [
-        run_and_count_saved(forgetting(causal), *(x.requires_grad_() for x in qkv(T, B=1)))[1]
-        for T in (512, 2048)
-    ]
-    assert saved[1] < 4.2 * saved[0]
-
-
-def test_layer_input_of_another_width_is_refused():
-    source = LayerInput(torch.zeros(3, 7, 25, dtype=torch.float64), project, project)
-    with pytest.raises(InputError, match="states must be 24 wide, as built; got 25"):
-        forgetting()(*qkv(7), layer_input=source)

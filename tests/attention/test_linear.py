@@ -41,14 +41,6 @@ def test_last_row_of_recurrence_equals_bidirectional_attention():
     assert_near(bidirectional[:, :, -1], recurrence(q, k, v, key_mask)[:, :, -1], "last row")
 
 
-@pytest.mark.parametrize("T", [1, 40, 64, 99])
-def test_fewer_queries_than_keys_are_the_last_queries(T):
-    q, k, v = qkv(100)
-    attention = build("linear", causal=True)
-    full_output = attention(q, k, v)
-    assert_near(attention(q[:, :, -T:], k, v), full_output[:, :, -T:], f"last {T}")
-
-
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_weights_of_a_row_sum_to_one(causal, dtype):
@@ -69,18 +61,6 @@ def test_half_precision_accumulates_in_float32(causal, dtype):
     q, k, v = qkv(5000, B=1, H=1, dtype=dtype)
     out = build("linear", causal=causal)(q, k + 20, torch.ones_like(v))
     assert_near(out, torch.ones_like(v), "output", torch.finfo(dtype).eps)
-
-
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-def test_large_inputs_stay_finite(causal):
-    g = torch.Generator().manual_seed(0)
-    signs = [torch.randint(0, 2, (2, 3, 100, 8), generator=g) * 100.0 - 50 for _ in range(3)]
-    inputs = [x.requires_grad_() for x in signs]
-    attention = build("linear", causal=causal)
-    out = attention(*inputs)
-    assert out.isfinite().all()
-    assert (out.abs() <= 50.001).all()
-    assert all(x.isfinite().all() for x in gradients(out, inputs, attention))
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])

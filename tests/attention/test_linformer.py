@@ -215,24 +215,11 @@ def test_projection_columns_of_padding_get_no_gradient():
     assert not attention.projection.grad[..., 20:].any()
 
 
-def test_inputs_of_other_sizes_are_rejected():
-    with pytest.raises(InputError, match="S=41 exceeds max_length=40"):
-        linformer()(*qkv(41))
-    with pytest.raises(InputError, match="heads must be 3, as built; got 2"):
-        linformer(sharing="none")(*qkv(9, H=2))
-    linformer(sharing="headwise")(*qkv(9, H=2))
-    linformer(sharing="none", projection="mean")(*qkv(9, H=2))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rank": 0}, "option rank must be >= 1 and have an entry for layer 0; got 0"),
-        ({"rank": [8, 0]}, r"must be >= 1 and have an entry for layer 0; got \[8, 0\]"),
-        ({"rank": []}, r"must be >= 1 and have an entry for layer 0; got \[\]"),
-        ({"rank": [8], "layer": 1}, r"must be >= 1 and have an entry for layer 1; got \[8\]"),
-        ({"sharing": "all"}, "expected one of none, headwise, key_value, layerwise; got 'all'"),
-        ({"projection": "sum"}, "expected one of learned, random, mean, max, convolution"),
+        ({"rank": []}, r"must have an entry for layer 0; got \[\]"),
+        ({"rank": [8], "layer": 1}, r"must have an entry for layer 1; got \[8\]"),
         (
             {"sharing": "layerwise", "rank": [8, 4]},
             r"sharing='layerwise' requires one rank for all layers, got \[8, 4\]",

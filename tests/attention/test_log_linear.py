@@ -21,7 +21,6 @@ from contract import (
 from longspan import build
 from longspan.attention import LayerInput
 from longspan.attention.mechanisms import log_linear as module
-from longspan.errors import InputError
 
 full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 
@@ -118,9 +117,3 @@ def test_rows_beyond_the_range_of_float16_are_its_largest_numbers():
     rows = attention(*(200 * x for x in qkv(50, dtype=torch.float16)))
     assert rows.isfinite().all()
     assert rows.abs().max() == torch.finfo(torch.float16).max
-
-
-def test_layer_input_of_another_width_is_refused():
-    source = LayerInput(torch.zeros(3, 7, 25, dtype=torch.float64), project, project)
-    with pytest.raises(InputError, match="states must be 24 wide, as built; got 25"):
-        log_linear()(*qkv(7), layer_input=source)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from contract import (
-    HEADS,
     assert_equals_reference,
     assert_near,
     build_small,
@@ -11,7 +10,6 @@ from contract import (
     key_masks,
     qkv,
     reference_copy,
-    run_steps,
     weights_of,
 )
 
@@ -116,17 +114,9 @@ def test_error_of_float32_does_not_grow_with_the_length(causal):
     assert error[-500:].max() < 5 * error[:500].max()
 
 
-def test_state_is_constant():
-    attention, inputs = build_small("lru", True), qkv(150)
-    out, cache = run_steps(attention, inputs, (1, 70, 1, 64, 14))  # the last chunk is short, or not
-    assert_near(out, attention(*inputs), "output")
-    assert {n: tuple(x.shape) for n, x in cache.state.items()} == {"states": (3, HEADS, 8, 8)}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"states": 0}, "option states must be >= 1, got 0"),
         ({"r_min": 0.9, "r_max": 0.5}, "0 <= r_min <= r_max <= 1, got r_min=0.9 and r_max=0.5"),
         ({"r_max": 1.5}, "0 <= r_min <= r_max <= 1, got r_min=0.9 and r_max=1.5"),
     ],

@@ -15,7 +15,7 @@ from longspan.attention import Inputs
 from longspan.attention.mechanisms import nystrom as module
 from longspan.attention.mechanisms.nystrom import pseudo_inverse
 from longspan.attention.ops.pooling import segment_tokens
-from longspan.errors import InputError, OptionError
+from longspan.errors import OptionError
 
 
 def nystrom(heads=3, landmarks=6, **options):
@@ -207,19 +207,10 @@ def test_half_precision_is_inverted_in_float32():
     assert_near(out.double(), exact, "output", 1e-2)
 
 
-def test_wrong_number_of_heads_is_rejected_with_convolution():
-    with pytest.raises(InputError, match="heads must be 3, as built; got 2"):
-        nystrom(conv_kernel_size=3)(*qkv(9, H=2))
-    nystrom()(*qkv(9, H=2))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"landmarks": 0}, "nystrom: option landmarks must be >= 1 or None, got 0"),
-        ({"iterations": 0}, r"iterations must be >= 1 or None, got 0"),
         ({"conv_kernel_size": 4}, "conv_kernel_size must be odd, or 0 .*; got 4"),
-        ({"conv_kernel_size": -3}, "conv_kernel_size must be odd, or 0 .*; got -3"),
     ],
 )
 def test_invalid_options_are_rejected(options, message):

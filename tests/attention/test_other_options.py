@@ -182,7 +182,7 @@ def test_unknown_options_and_values_are_refused():
     attention = perturbed("transformer_xl")
     with pytest.raises(UnknownNameError, match="memroy"):
         OtherOptions(attention, {"memroy": 3})
-    with pytest.raises(OptionError, match="memory must be >= 0, got -1"):
+    with pytest.raises(OptionError, match="memory must be an integer >= 0, got -1"):
         OtherOptions(attention, {"memory": -1})
     with pytest.raises(OptionError, match="memory"):
         OtherOptions(attention, {"memory": "long"})

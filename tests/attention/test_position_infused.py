@@ -18,7 +18,6 @@ from test_transformer_xl import sinusoid
 
 from longspan import build
 from longspan.attention import LayerInput
-from longspan.errors import InputError
 
 full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 WIDTH = HEADS * HEAD_DIM
@@ -126,15 +125,6 @@ def test_equal_segments_give_equal_outputs():
     out = position_infused(segment=n, memory=2 * n)(*inputs)
     assert_near(out[:, :, 3 * n : 4 * n], out[:, :, 2 * n : 3 * n], "third and fourth")
     assert not torch.allclose(out[:, :, n : 2 * n], out[:, :, :n], atol=1e-3)
-
-
-def test_cache_of_another_batch_size_is_rejected():
-    attention = position_infused(segment=4, memory=4)
-    _, cache = attention.step(*qkv(6))
-    with pytest.raises(InputError, match=r"the cache requires \(B, H, D, E\) = \(3, 3, 8, 8\)"):
-        attention.step(*qkv(1, B=2), cache)
-    with pytest.raises(InputError, match=r"layer_input.states must be .* \(3, 1\), got \(3, 2"):
-        attention.step(*qkv(1), cache, layer_input=project(states(2))[3])
 
 
 def test_positions_of_keys_that_heads_share():

@@ -9,7 +9,6 @@ from contract import (
     HEAD_DIM,
     HEADS,
     assert_near,
-    build_unchecked,
     check_contract,
     gradients,
     qkv,
@@ -24,7 +23,6 @@ from longspan import build
 from longspan.attention.ops import relative_positions
 from longspan.attention.ops.relative_positions import sinusoids
 from longspan.attention.relative_bias import shift_to_keys
-from longspan.errors import InputError, OptionError
 
 full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 WIDTH = HEADS * HEAD_DIM
@@ -279,27 +277,6 @@ def test_cache_holds_the_memory_and_the_unfinished_segment(name):
         # Cached keys contain no positions.
         assert torch.equal(cache.state["k"], k[:, :, first : t + 1])
         assert torch.equal(cache.state["v"], v[:, :, first : t + 1])
-
-
-def test_invalid_options_and_inputs_are_rejected():
-    sizes = {"heads": HEADS, "head_dim": HEAD_DIM}
-    for options, message in (
-        ({"segment": 0, "memory": -1}, "segment must be >= 1, got 0; memory must be >= 0, got -1"),
-        ({"clamp": -1}, "clamp must be >= 0 or None, got -1"),
-    ):
-        with pytest.raises(OptionError, match=message):
-            build_unchecked("transformer_xl", **sizes, **options)
-        if "segment" in options:
-            with pytest.raises(OptionError, match=message):
-                build_unchecked("compressive", **sizes, **options)
-    with pytest.raises(OptionError, match=r"position_infused .* segment must be >= 1, got 0"):
-        build_unchecked("position_infused", segment=0)
-    with pytest.raises(
-        InputError, match=r"\(heads, head_dim\) must be \(3, 8\), as built; got \(2, 4\)"
-    ):
-        transformer_xl()(*qkv(5, H=2, D=4))
-    with pytest.raises(InputError, match=r"cross-attention is not supported .*, got T=2 and S=5"):
-        transformer_xl()(*qkv(2, 5))
 
 
 @pytest.mark.parametrize("name", ["transformer_xl", "compressive"])

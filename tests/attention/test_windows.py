@@ -86,16 +86,6 @@ def test_shifting_the_sequence_shifts_the_interior_output(name, options, causal)
 
 
 @every_window
-def test_window_of_only_padding_gives_zeros(name, options):
-    q, k, v = qkv(40)
-    key_mask = torch.ones(3, 40, dtype=torch.bool)
-    key_mask[1, 10:] = False
-    out = build(name, **options)(q, k, v, key_mask=key_mask)
-    assert not out[1, :, 24:].any()
-    assert out[0].abs().sum(-1).all()
-
-
-@every_window
 @full_and_causal
 def test_global_tokens_attend_to_all_and_are_attended_by_all(name, options, causal):
     size = next(iter(options.values()))
@@ -181,8 +171,7 @@ def test_circle_equals_shifted_blocks(neighbors, grid):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"neighbors": [1]}, r"neighbors must be two numbers >= 0, before and after, got \[1\]"),
-        ({"neighbors": [1, -1]}, "neighbors must be two numbers"),
+        ({"neighbors": [1]}, r"neighbors must be two numbers, before and after, got \[1\]"),
         ({"grid": 6}, "grid must be a multiple of block=4, and requires neighbors, got 6"),
         ({"neighbors": None}, "grid must be a multiple of block=4, and requires neighbors, got 12"),
         ({"neighbors": None, "grid": None, "circle": False}, "circle=False requires neighbors"),

@@ -26,7 +26,7 @@ from longspan.models import (
 from longspan.models.attention_layer import SelfAttention
 from longspan.tokenizers import make_fast_tokenizer
 
-TEXT = (Path(__file__).parents[2] / "docs" / "decisions.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs/development/decisions.md").read_text(encoding="utf-8")
 LENGTH = 64
 LAUNCHED = """
 import sys

@@ -438,11 +438,18 @@ def efficiency(measurements: Iterable[Measurement], **changes: Any) -> Efficienc
     return dataclasses.replace(record, **changes)
 
 
-def print_terminal(tables: Iterable[Table], width: int = 80, **options: Any) -> str:
+def print_terminal(
+    tables: Iterable[Table],
+    width: int = 80,
+    *,
+    is_wide: bool = False,
+    has_legend: bool = False,
+    **options: Any,
+) -> str:
     """Return the text of tables in a terminal."""
     console = Console(width=width, record=True, file=io.StringIO(), **options)
-    for part in terminal(tables):
-        console.print(part)
+    for part in terminal(tables, is_wide=is_wide, has_legend=has_legend):
+        console.print(part, crop=False)
     return console.export_text(styles=bool(options))
 
 

@@ -16,7 +16,6 @@ from longspan.report import sections
 from longspan.report.charts.figures import (
     similarity_maps,
     span_figures,
-    write_attention_maps,
 )
 from longspan.report.charts.pictures import Picture, blue_shades, draw_matrix
 from longspan.report.charts.rollout_pictures import draw_rollouts, lay_out
@@ -216,7 +215,6 @@ def test_pictures_are_written_as_svg_and_png(tmp_path, monkeypatch):
         with Image.open(png) as image:
             assert image.width == 2 * int(root.get("width"))
             assert image.getpixel((0, 0)) == (255, 255, 255)
-    assert len(write_attention_maps([one], tmp_path / "maps")) == 2
 
 
 def _mean(line):

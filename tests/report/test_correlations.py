@@ -148,7 +148,7 @@ def test_task_without_scored_rules_has_no_correlation():
     unscored = [dataclasses.replace(run, rules=None) for run in lra_records()]
     (table,) = tables([*unscored, *lra_records(task="text"), *novels()])
     assert [row["lra_task"] for row in rows(table)] == ["text"]
-    said = "No correlation with listops, whose rules were not scored; run `longspan results"
+    said = "No correlation with listops, whose rules were not scored by the version"
     assert table.notes[0].startswith(said)
 
 

@@ -42,7 +42,7 @@ from longspan.report.sections import SECTIONS, WITH_TABLES, section_tables
 from longspan.report.tables.leaderboard import LEGEND, leaderboard
 from longspan.report.tables.published import compare_figures, read_published
 from longspan.report.tables.steps_to_accuracy import goals
-from longspan.report.tables.table import Column, Entry, make_table
+from longspan.report.tables.table import REQUIRED, Column, Entry, make_table
 from longspan.results import Alarm, Slice, TrialRecord, Tuning
 
 
@@ -126,7 +126,7 @@ def test_every_section_has_tables_or_figures():
 
 
 def test_every_section_and_mark_is_documented():
-    text = (Path(__file__).parents[2] / "docs" / "arena.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "arena" / "report.md").read_text(encoding="utf-8")
     assert [name for name in WITH_TABLES if f"`{name}`" not in text] == []
     assert all(mark in text and mark in LEGEND for mark in "↑↓")
     assert "**beats** another if its score is better and the difference is significant" in text
@@ -307,7 +307,7 @@ def test_second_best_is_underlined_in_every_format():
     table = make_table("t", "T", [Column("A", "higher", value=lambda x: x)], row)
     assert "| <ins>2.0</ins> ±1 |" in markdown([table])
     assert r"\underline{2.0} {\scriptsize $\pm$1}" in latex([table])
-    styled = print_terminal([table], 40, force_terminal=True)
+    styled = print_terminal([table], 40, is_wide=True, force_terminal=True)
     assert "\x1b[4m2.0\x1b[0m" in styled
     assert not re.search(r"\x1b\[4m[^\x1b]*±1", styled)
     page = render_page([build_leaderboard(rich_records())])
@@ -378,7 +378,8 @@ def test_csv_and_json_have_unrounded_values():
 def test_markdown_and_terminal_show_everything():
     assert "| a\\|b | **33.33 ↑** ±1 |" in markdown([TABLE])
     words = ("33.33 ↑", "±1", "c\\d", "chance", "x < y", "note ≈")
-    assert all(word in print_terminal([TABLE]) for word in words)
+    text = print_terminal([TABLE], is_wide=True, has_legend=True)
+    assert all(word in text for word in words)
 
 
 def test_markdown_rows_have_equal_number_of_columns():
@@ -393,20 +394,28 @@ def test_markdown_rows_have_equal_number_of_columns():
     assert "| chance | 10.0 | 50.0 | 30.0 | – |" in text
 
 
-def test_narrow_terminal_keeps_scores_speed_and_memory_and_names_what_it_leaves_out():
+@pytest.mark.parametrize("tasks", [("listops", "text"), ("listops", "text", *"abcd")])
+@pytest.mark.parametrize("width", [80, 100, 140, 300])
+def test_terminal_shows_a_line_a_row_and_what_fits_by_priority(tasks, width):
     names = ("sparse_transformer", "position_infused")
-    runs = [record(name, task) for name in names for task in ("listops", "text")]
+    runs = [record(name, task) for name in names for task in tasks]
     table = leaderboard(build_leaderboard(with_second_seed(runs)))
-    text = print_terminal([table], 104)
-    assert max(map(len, text.splitlines())) <= 104
-    head = next(line for line in text.splitlines() if "Mechanism" in line)
-    assert head.split() == ["Mechanism", "listops", "text", "Mean", "Rank", "Tokens/s", "Memory"]
-    assert all(name in text for name in (*names, "+18.6 · 2 seeds", "1.50 GiB"))
-    left_out = "Inference examples/s, Inference memory, Parameters, GFLOPs, Family"
-    assert f"Left out for want of width: {left_out}." in " ".join(text.split())
-    wide = print_terminal([table], 300)
+    text = print_terminal([table], width)
+    assert max(map(len, text.splitlines())) <= width
+    lines = text.splitlines()
+    head = text.partition("──")[0]
+    match = re.search(r"Left out for want of width: (.*?)\.", " ".join(text.split()))
+    left_out = match[1].split(", ") if match else []
+    shown = [x for x in table.columns if x.name not in left_out]
+    assert all(word in head for x in shown for word in x.name.split())
+    assert not {x.name for x in table.columns if x.priority == REQUIRED} & set(left_out)
+    assert all(sum(name in line for line in lines) == 1 for name in names)
+    assert width in (100, 140) or ("35.9–36.1" in text) == (width == 300)
+    assert "+18.6" not in text
+    wide = print_terminal([table], width, is_wide=True)
     assert "Left out" not in wide
-    assert "35.9–36.1 · +18.6 · 2 seeds" in wide
+    assert all(word in wide for x in table.columns for word in x.name.split())
+    assert re.search(r"^ +35.9–36.1 .*\n .*\+18.6 · 2 seeds", wide, re.M)
 
 
 def rules_of(**scores):
@@ -460,7 +469,7 @@ def test_scores_have_the_best_rule():
 
 
 def print_wide(tables):
-    return print_terminal(tables, 10_000)
+    return print_terminal(tables, has_legend=True)
 
 
 @pytest.mark.parametrize("write", [markdown, latex, print_wide, render_page])

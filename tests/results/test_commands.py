@@ -113,7 +113,5 @@ def test_seeds_of_a_task_share_a_line(template):
 
 def test_commands_are_listed(cli, template, tmp_path):
     template.save(tmp_path)
-    code, out, _ = cli("results", "list", tmp_path, "--commands")
-    assert (code, out) == (0, f"{run_command(template)}\n")
     _, out, _ = cli("results", "list", tmp_path, "--json")
     assert json.loads(out)[0]["command"] == run_command(template)

@@ -165,6 +165,6 @@ def test_options_that_change_a_parameter_stop_the_run_at_its_start(task, tmp_pat
     compressed = make_model("compressive", compression="conv")
     with pytest.raises(OptionError, match=r"parameter compression\.keys has the shape"):
         EvaluationOptions(compressed, "compressive", {"ratio": 3})
-    with pytest.raises(OptionError, match="memory must be >= 0, got -1"):
+    with pytest.raises(OptionError, match="memory must be an integer >= 0, got -1"):
         train(task, tmp_path / "run", {"memory": -1})
     assert not list((tmp_path / "run").glob("step-*"))

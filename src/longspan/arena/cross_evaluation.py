@@ -5,7 +5,7 @@ tokens solve it at 16,384?
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +24,7 @@ from longspan.tasks.vocabulary import describe_other_tokens
 from longspan.training.inference import evaluate_timed
 
 OPTIONS = "evaluation."  # before the names of options of the mechanism
+LENGTH = "task.length"
 
 
 def evaluate_elsewhere(
@@ -84,6 +85,29 @@ def evaluate_elsewhere(
         **measured_on(str(where["device"])),
         mechanism_options=options,
     )
+
+
+def evaluate_lengths(
+    record: Path,
+    paths: RunPaths,
+    lengths: Sequence[int],
+    *,
+    changes: Mapping[str, Any] | None = None,
+    **arguments: Any,
+) -> list[CrossEvaluation]:
+    """Evaluate a model at several lengths (`task.length`), the longest first.
+
+    A model that cannot read the longest is refused before it is evaluated. The length of the
+    training is left out: the record has its score. The other arguments and the errors are those of
+    `evaluate_elsewhere`.
+    """
+    has_other_data = {*(changes or {})} - {"task.train", "task.validation"}
+    trained = load_result(record).config.task.options.get("length")
+    return [
+        evaluate_elsewhere(record, paths, changes={**(changes or {}), LENGTH: x}, **arguments)
+        for x in sorted({*lengths}, reverse=True)
+        if has_other_data or x != trained
+    ]
 
 
 def _data(task: Task, split: Split) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,15 +14,14 @@ from longspan.arena.run_state import data_mismatch
 from longspan.attention import MECHANISMS
 from longspan.errors import (
     DataError,
-    LongspanError,
     OptionError,
     UnknownNameError,
     check_name,
 )
 from longspan.models import LongspanPreTrainedModel
-from longspan.results import Inference, Result, load_result, write_record
+from longspan.results import Inference, Result, load_result
 from longspan.tasks import TASKS, Task, build
-from longspan.tasks.base import HELD_OUT, SPLITS, Split
+from longspan.tasks.base import SPLITS, Split
 from longspan.tasks.batching import sample_rows
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.checkpoint_folder import load_pretrained
@@ -240,69 +239,3 @@ def check_request(split: str, examples: int | None, batch_size: int | None) -> N
 
 def _run_dir(record: Path) -> Path:
     return record.parent / "work" / record.stem
-
-
-Rules = dict[str, dict[str, float]]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ScoredRecord:
-    """A record whose rules were scored, or why they were not.
-
-    Attributes:
-        path: file of the record.
-        metric: main metric of the task, which rules are scored in.
-        rules: score of each rule, by split and name; None: not scored.
-        reason: why they were not scored.
-    """
-
-    path: Path
-    metric: str
-    rules: Rules | None
-    reason: str | None = None
-
-
-def score_rules(records: Iterable[Path], paths: RunPaths) -> list[ScoredRecord]:
-    """Score the rules for every record without them, and write them into it.
-
-    Rules are fitted on the training split of the data that the run was scored on; its checksum must
-    be that of the record. Records that have rules are left alone.
-
-    Args:
-        records: files of finished runs.
-        paths: folders of the data.
-    """
-    rules_of_data: dict[Hashable, Rules | str] = {}
-    outcomes = []
-    for path in records:
-        result = load_result(path)
-        if result.rules is not None:
-            continue
-        key = (result.config.task.key, result.data_checksum)
-        if key not in rules_of_data:
-            rules_of_data[key] = _score(path, result, paths)
-        rules = rules_of_data[key]
-        if isinstance(rules, str):
-            outcomes.append(ScoredRecord(path=path, metric=result.metric, rules=None, reason=rules))
-            continue
-        rules_by_split = {str(x): rules[x] for x in HELD_OUT if x in result.scores}
-        write_record(dataclasses.replace(result, rules=rules_by_split), path)
-        outcomes.append(ScoredRecord(path=path, metric=result.metric, rules=rules_by_split))
-    return outcomes
-
-
-def _score(path: Path, result: Result, paths: RunPaths) -> Rules | str:
-    """Return the scores of the rules on the data of a record, or why there are none."""
-    try:
-        task = build(result.task, result.config.task.options)
-        if task.info.version != result.config.task.version:
-            raise DataError(
-                f"{path.name} is of version {result.config.task.version} of {result.task}; "
-                f"expected {task.info.version}: run it again"
-            )
-        task.open(paths.cache, paths.data)
-        if reason := data_mismatch(result, task.checksum, path):
-            return reason
-        return {split: task.rule_scores(split) for split in HELD_OUT}
-    except LongspanError as error:
-        return str(error)

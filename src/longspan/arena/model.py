@@ -41,6 +41,7 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
         "attention_backend": config.mechanism.backend,
         **dataclasses.asdict(config.model),
         "adaptive_cutoffs": list(config.model.adaptive_cutoffs),
+        "is_decoder": config.model.is_decoder or _starts_as(start, "is_decoder"),
         **_decoder_fields(task, start),
         **task.model_fields,
     }
@@ -77,7 +78,8 @@ def _decoder_fields(task: Task, start: StartConfig | None) -> dict[str, Any]:
     if (target := _target_length(task)) is None:
         return {"is_encoder_decoder": False}
     new_decoder = {"decoder_overrides": {"max_position_embeddings": target}}
-    return {"is_encoder_decoder": True, **({} if _has_decoder(start) else new_decoder)}
+    has_decoder = _starts_as(start, "is_encoder_decoder")
+    return {"is_encoder_decoder": True, **({} if has_decoder else new_decoder)}
 
 
 def _target_length(task: Task) -> int | None:
@@ -85,13 +87,14 @@ def _target_length(task: Task) -> int | None:
     return task.input_shapes.get("decoder_input_ids", (None,))[0]
 
 
-def _has_decoder(start: StartConfig | None) -> bool:
-    return start is not None and bool((start.fields or {}).get("is_encoder_decoder"))
+def _starts_as(start: StartConfig | None, kind: str) -> bool:
+    """Return whether a run starts from a checkpoint of a kind, such as is_decoder."""
+    return start is not None and bool((start.fields or {}).get(kind))
 
 
 def _decoder_refusal(start: StartConfig, task: Task) -> str | None:
     """Return the reason why a checkpoint's decoder is too short for the targets, or None."""
-    if (target := _target_length(task)) is None or not _has_decoder(start):
+    if (target := _target_length(task)) is None or not _starts_as(start, "is_encoder_decoder"):
         return None
     overrides = (start.fields or {}).get("decoder_overrides", {})
     positions = overrides.get("max_position_embeddings", start.positions)
@@ -114,7 +117,8 @@ def _check_start(start: StartConfig, task: Task) -> None:
     if task.length > start.positions and start.extend_positions is None:
         remedies = (
             "copy positions with --extend-positions tile",
-            f"lengthen it with longspan longify CHECKPOINT --max-length {task.length} --out FOLDER",
+            f"lengthen it with longspan longify CHECKPOINT --max-length {task.length} "
+            "--output FOLDER",
         )
         if start.checkpoint is None:
             remedies = (

@@ -168,7 +168,7 @@ def _from_scratch(protocol: Protocol, task: str, choices: RunChoices, mechanism:
     """
     if choices.extend_positions is not None:
         raise OptionError(
-            "positions of a checkpoint are extended, and none is named; add --start CHECKPOINT, or "
+            "positions of a checkpoint are extended, and none is named; name one to start from, or "
             "omit --extend-positions"
         )
     name = choices.mechanism or mechanism

@@ -6,6 +6,7 @@ from typing import Any
 from torch import nn
 
 from longspan.arena.budget_resolution import apply_budget
+from longspan.arena.decoding_state import measure_state
 from longspan.arena.experiment import Experiment
 from longspan.arena.model import forward_flops, full_num_parameters
 from longspan.arena.provenance import device_name, run_identity
@@ -43,8 +44,7 @@ def make_result(
         start: checkpoint that the model started from.
     """
     config, final = apply_budget(experiment, resolved).config, outcome.final
-    model = outcome.network
-    metric = task.metrics[0].name
+    model, metric = outcome.network, task.metrics[0].name
     return Result(
         **run_identity(experiment, device_name(outcome.device)),
         **_data(task),
@@ -74,6 +74,7 @@ def make_result(
         parallelism=outcome.parallelism,
         dtype=DTYPES[config.training.precision],
         start=start,
+        decoding_state=measure_state(model, task, config.training.precision),
     )
 
 

@@ -16,11 +16,13 @@ from longspan.tasks.info import LANGUAGE_MODELING
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.checkpoint_folder import read_config, weights_sha256
 
+# Fields that a run takes over, except that of a decoder: hashes have it among `start.fields`.
+_MODEL = [field.name for field in dataclasses.fields(ModelConfig) if field.name != "is_decoder"]
 # Fields of a model that settings of a run or its task decide.
 _DECIDED = {
     *("vocab_size", "input_features", "max_position_embeddings", "class_weights"),
     *("attention", "attention_options", "attention_backend"),
-    *(field.name for field in dataclasses.fields(ModelConfig)),
+    *_MODEL,
 }
 _FREEZING = {"freeze", "frozen_positions"}  # of the training that goes on, not of another task
 
@@ -53,7 +55,7 @@ class SavedCheckpoint:
         if len(names) > 1:
             raise OptionError(
                 f"the layers of {self.folder} have several mechanisms ({', '.join(names)}), a run "
-                "has one; convert the source with longspan longify --attention NAME"
+                "has one; convert the source with longspan longify --mechanism NAME"
             )
         options = config.attention_options
         if not isinstance(options, dict) and any(x != options[0] for x in options):
@@ -87,7 +89,7 @@ class SavedCheckpoint:
             extend_positions: how learned positions are extended; None: they are not.
         """
         config = self.config
-        model = {x.name: getattr(config, x.name) for x in dataclasses.fields(ModelConfig)}
+        model = {name: getattr(config, name) for name in _MODEL}
         model["position"] = config.position_encoding
         options: dict[str, Any] = {}
         if mechanism in (None, self.mechanism):

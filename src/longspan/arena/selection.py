@@ -63,7 +63,8 @@ class TrialResult:
 
     def record(self) -> TrialRecord:
         """Return the entry in the tuning of a result."""
-        score = self.result.scores["validation"] if self.result else None
+        scores = self.result.scores if self.result else {}
+        score, test = scores.get("validation"), scores.get("test")
         return TrialRecord(
             changes=to_json_types(dict(self.trial.changes)),
             seed=self.trial.experiment.seed,
@@ -71,6 +72,7 @@ class TrialResult:
             metrics=score.metrics if score else None,
             loss=score.loss if score else None,
             failure=self.failure,
+            test_metrics=test.metrics if test else None,
         )
 
 
@@ -94,6 +96,7 @@ def tune(
     rule: str = "mean",
     executor: Executor | None = None,
     retry_failed: bool = False,
+    score_trials: bool = False,
 ) -> SearchResult:
     """Search the grids of a protocol on validation, and score the selected trials on test.
 
@@ -110,6 +113,7 @@ def tune(
         rule: key of `RULES`.
         executor: executes the trials, as for `arena`.
         retry_failed: retry trials that failed earlier.
+        score_trials: score every trial on test after the selection, which does not read it.
 
     Raises:
         UnknownNameError: there is no such name or field.
@@ -123,22 +127,30 @@ def tune(
     _, missing = run_all(sources_of(row_searches), paths, callback)
     experiments = [experiment for search in row_searches for experiment in search.experiments]
     _, failed = run_all(experiments, paths.for_trials(), callback)
-    outcome = select_and_score(row_searches, paths, callback, rule)
+    outcome = select_and_score(row_searches, paths, callback, rule, score_trials=score_trials)
     return dataclasses.replace(outcome, failed=[*skipped, *missing, *failed, *outcome.failed])
 
 
 def select_and_score(
-    searches: Sequence[Search], paths: RunPaths, callback: GridCallback, rule: str = "mean"
+    searches: Sequence[Search],
+    paths: RunPaths,
+    callback: GridCallback,
+    rule: str = "mean",
+    *,
+    score_trials: bool = False,
 ) -> SearchResult:
     """Select from searches whose trials have ended, and score the selected trials on test.
 
-    A search that cannot be selected from yet is reported, and the others continue.
+    A search that cannot be selected from yet is reported, and the others continue. With
+    `score_trials` all trials are scored on test, after the selection.
     """
     outcome = SearchResult(results=[], failed=[], moved=[])
     for number, search in enumerate(searches, 1):
         try:
             ended = _load_trials(search, paths)
             selected = select_trials(ended, rule)
+            if score_trials:
+                ended = [_with_test(one, paths) for one in ended]
             tuning = _tuning(search, ended, selected, rule)
             for one in selected:
                 experiment = one.trial.experiment
@@ -259,6 +271,9 @@ def _score_selected(
     path = paths.record_file(experiment)
     if path.exists() and (existing := load_result(path)).tuning == tuning:
         clean_up(paths.run_dir(experiment))
+        if dataclasses.asdict(existing)["tuning"] != dataclasses.asdict(tuning):
+            existing = dataclasses.replace(existing, tuning=tuning)
+            write_record(existing, path)
         return existing, []
     # Imported only where something remains to be scored.
     from longspan.training.checkpoint import Checkpoints
@@ -273,6 +288,19 @@ def _score_selected(
         moved = [_move(path)] if path.exists() else []
         write_record(result, path)
     return result, moved
+
+
+def _with_test(one: TrialResult, paths: RunPaths) -> TrialResult:
+    """Score a trial on test and write the score into its record, unless it has one or failed."""
+    from longspan.arena.finished_run import evaluate_run
+
+    if one.result is None or "test" in one.result.scores:
+        return one
+    record = paths.for_trials().record_file(one.trial.experiment)
+    scores = {**one.result.scores, "test": evaluate_run(record, "test", paths)[0].score}
+    result = dataclasses.replace(one.result, scores=scores)
+    write_record(result, record)
+    return dataclasses.replace(one, result=result)
 
 
 def _score_on_test(experiment: Experiment, task: Task, tuning: Tuning, paths: RunPaths) -> Result:

@@ -18,6 +18,12 @@ SIZES = {
     "max_length": "longest input",
     "layer": "index of the layer",
 }
+# Options that several mechanisms share, for their pages.
+SHARED_OPTIONS = {
+    "sink_tokens": "number of first tokens that every query attends to",
+    "sink_logit": "whether each head learns a logit z, a term e^z of its denominators",
+    "seed": "seed of the random draws",
+}
 RANGES = {
     "heads": (1, MOST_HEADS),
     "head_dim": (1, WIDEST),
@@ -77,7 +83,8 @@ def build(
     sizes = {"heads": heads, "head_dim": head_dim, "width": width}
     sizes |= {"max_length": max_length, "layer": layer}
     reasons = type_errors({"causal": causal}, {"causal": bool}) + _size_errors(sizes)
-    reasons += type_errors(options, get_type_hints(cls.__init__)) or size_errors(options)
+    hints = get_type_hints(cls.__init__, include_extras=True)
+    reasons += type_errors(options, hints) or size_errors(options)
     reasons += _limit_errors(max_global_tokens, cls) + _dropout_errors(weight_dropout)
     needed = _needed_sizes(cls, sizes)
     reasons += _missing_errors(needed) + _seed_errors(options)

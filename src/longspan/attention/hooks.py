@@ -31,7 +31,8 @@ class MechanismHooks(nn.Module):
         layered_options: options that take a list with one value for each layer, with the depth of
             such a list: 1, or 2 where a list of numbers is for the heads.
         causal: whether outputs depend only on earlier positions.
-        built_for: heads, head_dim and max_length of the parameters; others are refused.
+        built_for: heads, head_dim, value_dim (width of values) and max_length of the parameters,
+            and the width of the layer's input; others are refused.
         loops_over_length: whether the number of operations grows with the length: a program of
             `torch.export` then serves one length.
         shared_state: names of state tensors that are equal for heads with the same keys and values.

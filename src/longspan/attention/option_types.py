@@ -3,15 +3,25 @@
 import math
 import types
 from collections.abc import Mapping
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from longspan.bounds import LONGEST
 
-NAMES = {int: "an integer", float: "a number", str: "text", bool: "true or false", list: "a list"}
+NAMES = {int: "an integer", float: "a number", str: "text", bool: "true or false"}
+
+
+class Least(NamedTuple):
+    """Smallest number that an option may have, declared with its type."""
+
+    value: int
+
+
+PositiveInt = Annotated[int, Least(1)]
+NonNegativeInt = Annotated[int, Least(0)]
 
 
 def type_errors(options: Mapping[str, Any], hints: Mapping[str, Any]) -> list[str]:
-    """Return one message for each option whose value does not have its annotated type."""
+    """Return one message for each option whose value is not of its annotated type or bound."""
     return [
         f"{name} must be {_describe(hints[name])}, got {value!r:.60}"
         for name, value in options.items()
@@ -21,6 +31,8 @@ def type_errors(options: Mapping[str, Any], hints: Mapping[str, Any]) -> list[st
 
 def _matches(value: Any, hint: Any) -> bool:
     origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _matches(value, inner[0]) and value >= inner[1].value
     if origin in (types.UnionType, Union):
         return any(_matches(value, choice) for choice in inner)
     if origin is Literal:
@@ -40,13 +52,17 @@ def _matches(value: Any, hint: Any) -> bool:
 def _describe(hint: Any) -> str:
     """Return the name of a type for messages."""
     origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return f"{_describe(inner[0])} >= {inner[1].value}"
     if origin in (types.UnionType, Union):
         return " or ".join(dict.fromkeys(_describe(choice) for choice in inner))
+    if origin is list:
+        return f"a list (each entry {_describe(inner[0])})"
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}"
     if hint is types.NoneType:
         return "none"
-    return NAMES.get(origin or hint, str(hint))
+    return NAMES.get(hint, str(hint))
 
 
 def size_errors(options: Mapping[str, Any]) -> list[str]:

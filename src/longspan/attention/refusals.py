@@ -55,7 +55,18 @@ def call_refusals(attention: "MechanismHooks", x: Inputs) -> list[str]:
         reasons += _relative_refusals(x, traits.relative)
     if x.sink_logits is not None:
         reasons += _sink_refusals(x.sink_logits, x.q, traits.sink_logits, attention.sink_logits)
-    return reasons
+    width = attention.built_for.get("width")
+    return reasons if reasons or width is None else _gate_refusals(x, width)
+
+
+def _gate_refusals(x: Inputs, width: int) -> list[str]:
+    """Return the reason why gates built for inputs of a width cannot read those of a call."""
+    if x.layer_input is not None:
+        got, expected = x.layer_input.states.shape[-1], f"layer_input.states must be {width} wide"
+        return [] if got == width else [f"{expected}, as built; got {got}"]
+    read = f"layer_input is required: the gates read {width} numbers of a token"
+    got = x.q.shape[1] * x.k.shape[3]
+    return [] if got == width else [f"{read}, its keys have {got}"]
 
 
 def _length_refusals(attention: "MechanismHooks", x: Inputs) -> list[str]:
@@ -67,6 +78,9 @@ def _length_refusals(attention: "MechanismHooks", x: Inputs) -> list[str]:
         reasons.append(f"(heads, head_dim) must be {(heads, head_dim)}, as built; got {got}")
     elif head_dim is None and heads is not None and got[0] != heads:
         reasons.append(f"heads must be {heads}, as built; got {got[0]}")
+    values = built.get("value_dim", x.v.shape[3])
+    if x.v.shape[3] != values:
+        reasons.append(f"the width of values must be {values}, as built; got {x.v.shape[3]}")
     S = x.before + x.k.shape[2]
     if longest is not None and longest < S:
         reasons.append(f"S={S} exceeds max_length={longest}; build with a larger max_length")

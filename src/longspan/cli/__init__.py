@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from longspan import __version__
 from longspan.cli import (
     analyzing,
     benching,
@@ -23,14 +24,14 @@ from longspan.cli import (
     results,
     running,
 )
-from longspan.cli.common import INTERRUPTED, LogLines, print_error, print_note
+from longspan.cli.common import INTERRUPTED, LogLines, print_error, print_note, print_text
 from longspan.cli.listing import print_described, print_list
 from longspan.cli.options import App, Json, name_protocol
+from longspan.cli.usage import refuse_earlier_names
 from longspan.errors import LongspanError, check_name
 
 app = App(
     help="Efficient attention mechanisms behind one interface, and an arena that compares them.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -45,9 +46,21 @@ for _command in (
     app.command("eval" if _command is evaluating.evaluate else None)(_command)
 
 
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
+        print_text(f"longspan {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def _common(
-    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
 ) -> None:
     level = logging.DEBUG if debug else logging.WARNING
     logging.basicConfig(level=level, format="%(message)s", handlers=[LogLines()])
@@ -61,7 +74,7 @@ def list_(
     what: Annotated[str, typer.Argument(help="mechanisms, tasks or protocols.")] = "mechanisms",
     as_json: Json = False,
 ) -> None:
-    """List mechanisms with traits and options, tasks, or protocols."""
+    """List mechanisms, tasks or protocols; `longspan show NAME` describes one."""
     print_list(check_name(what, ("mechanisms", "tasks", "protocols"), "list"), as_json)
 
 
@@ -80,6 +93,7 @@ def main() -> None:
     """Run a command; an expected error is one line on the error stream and exit code 2."""
     code: int | str | None = 0
     try:
+        refuse_earlier_names([word for word in sys.argv[1:] if word != "--debug"])
         app()
     except (LongspanError, OSError) as error:
         if "--debug" in sys.argv:

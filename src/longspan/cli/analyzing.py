@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
-from rich.text import Text
 
 from longspan.cli.activity import Activity
 from longspan.cli.common import err, print_json, print_note, print_text
@@ -16,11 +15,8 @@ from longspan.errors import LongspanError
 from longspan.memory import keep_freed_memory
 
 if TYPE_CHECKING:
-    from longspan.results import Analysis, ContextUse, Rollout
+    from longspan.results import Analysis, ContextUse
     from longspan.results.side_record import SideRecord
-
-_MAX_PRINTED_TOKENS = 2_000
-
 
 M = TypeVar("M", bound="SideRecord")
 
@@ -34,7 +30,7 @@ def analyze(
     ] = 6,
     rollout: Annotated[
         int | None,
-        typer.Option(help="Record and print the attention rollout of this validation example."),
+        typer.Option(help="Record the attention rollout of this validation example."),
     ] = None,
     token: Annotated[
         int | None,
@@ -42,9 +38,6 @@ def analyze(
             help="Token of that example at which its rollout starts.",
             show_default="the CLS token, or the states that are pooled",
         ),
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Folder for plots of rollouts and embeddings, as PNG.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -55,20 +48,8 @@ def analyze(
     """
     from longspan.analysis import analyze_run
 
-    def print_one(analysis: "Analysis") -> None:
-        print_text(_span_summary(analysis))
-        for one in analysis.rollouts:
-            if one.row == (rollout if token is None else rollout or 0):
-                _print_rollout(one)
-
-    def draw(analyses: "list[Analysis]") -> None:
-        from longspan.report.charts.figures import write_attention_maps
-
-        for path in write_attention_maps(analyses, plot) if plot else ():
-            print_note("plot:", path)
-
     one = partial(analyze_run, samples=samples, examples=examples, row=rollout, token=token)
-    _measure_runs(records, folders, one, "samples", print_one, as_json, draw)
+    measure_runs(records, folders, one, "samples", lambda x: print_text(_span_summary(x)), as_json)
 
 
 def _span_summary(analysis: "Analysis") -> str:
@@ -119,7 +100,7 @@ def context(
     one = partial(
         measure_context, blocks=blocks, tolerance=tolerance, split=split, max_context=max_context
     )
-    _measure_runs(
+    measure_runs(
         records, folders, one, "contexts", lambda use: print_text(context_summary(use)), as_json
     )
 
@@ -144,14 +125,13 @@ def context_summary(use: "ContextUse") -> str:
     )
 
 
-def _measure_runs(
+def measure_runs(
     records: list[Path],
     folders: DeviceOptions,
-    measure_one: Callable[..., M],
-    noun: str,
+    measure_one: "Callable[..., M | list[M]]",
+    noun: str | None,
     print_one: Callable[[M], None],
     as_json: bool,
-    draw: Callable[[list[M]], None] = lambda _: None,
 ) -> None:
     """Measure trained models, save and print the records; of several runs, some may fail.
 
@@ -159,11 +139,10 @@ def _measure_runs(
         records: records of runs, or folders of them.
         folders: folders of the data, and the device.
         measure_one: function of a record and paths that calls its argument `progress` with
-            finished and total parts.
-        noun: name of these parts.
+            finished and total parts, and returns one side record, or several.
+        noun: name of these parts; None: the function names them, before their numbers.
         print_one: prints a side record.
         as_json: print JSON.
-        draw: draws the side records.
     """
     from longspan.results import result_paths
 
@@ -172,54 +151,30 @@ def _measure_runs(
     paths = list(dict.fromkeys(path for part in files for path in part))
     keep_freed_memory()
     measured: list[M] = []
+    num_failed = 0
     for path in paths:
         with Activity(err, path.stem) as status:
             try:
-                progress = partial(_show_progress, status, path.stem, noun)
+                names = (path.stem,) if noun is None else (path.stem, noun)
+                progress = partial(_show_progress, status, *names)
                 one = measure_one(path, run_paths, progress=progress)
             except LongspanError as error:
                 if len(paths) == 1:
                     raise
                 print_note("failed:", f"{path.stem}: {error}")
+                num_failed += 1
                 continue
-        one.save(path.parent)
-        measured.append(one)
+        for each in one if isinstance(one, list) else [one]:
+            each.save(path.parent)
+            measured.append(each)
     if as_json:
         print_json([dataclasses.asdict(cast("Any", one)) for one in measured])
     else:
         for one in measured:
             print_one(one)
-    draw(measured)
     if len(measured) < len(paths):
         raise typer.Exit(1)
 
 
 def _show_progress(status: Activity, name: str, noun: str, done: int, total: int) -> None:
     status.update(f"{name}: {done:,} of {total:,} {noun}")
-
-
-def _print_rollout(rollout: "Rollout") -> None:
-    """Print the tokens on a background as bright as their share, then the largest shares."""
-    shares, tokens = rollout.shares.unpack().tolist(), rollout.tokens
-    levels = rollout.levels.unpack() if rollout.levels else ()
-    names = tokens or [f"pixel {level:.0f}" for level in levels]
-    largest = max(*shares, 1e-30)
-    print_text(f"{rollout.split} example {rollout.row}{_answer(rollout)}, from {rollout.start}:")
-    if tokens is not None:
-        text = Text()
-        for name, share in list(zip(names, shares, strict=True))[:_MAX_PRINTED_TOKENS]:
-            brightness = round(160 * share / largest)
-            style = f"on rgb({brightness},{brightness // 3},0)"
-            text.append(name + rollout.separator, style=style)
-        print_text(text)
-    order = sorted(range(len(names)), key=lambda i: -shares[i])[:5]
-    listed = ", ".join(f"{names[i]!r} at {i} ({100 * shares[i]:.2f} %)" for i in order)
-    print_text(f"largest: {listed}")
-
-
-def _answer(rollout: "Rollout") -> str:
-    """Return the part of a pair, the class and the prediction in parentheses, where they exist."""
-    parts = [f"part {rollout.part}"] if rollout.part > 1 else []
-    if rollout.label is not None:
-        parts.append(f"{rollout.label}, predicted {rollout.prediction}")
-    return f" ({'; '.join(parts)})" if parts else ""

@@ -10,6 +10,7 @@ from longspan.bounds import check_range
 from longspan.cli.activity import Activity
 from longspan.cli.common import err, print_json, print_note
 from longspan.cli.options import (
+    RUNS,
     CacheOptions,
     Device,
     Integers,
@@ -82,10 +83,10 @@ def bench(
     threads: Annotated[int | None, typer.Option(help="Threads on CPU.")] = None,
     folder: Annotated[
         Path, typer.Option("--runs", help="Folder of results and checkpoints.")
-    ] = Path("runs"),
+    ] = RUNS,
     output: Annotated[
         Path | None,
-        typer.Option("--out", help="File of the record.", show_default="below --runs"),
+        typer.Option(help="File of the record.", show_default="below --runs"),
     ] = None,
     device: Device = None,
     as_json: Json = False,
@@ -132,4 +133,4 @@ def _print(record: "EfficiencyRecord") -> None:
     from longspan.report.tables.efficiency import efficiency_tables
     from longspan.report.tables.published import read_published
 
-    print_tables(efficiency_tables([record], read_published()), "terminal")
+    print_tables(efficiency_tables([record], read_published()))

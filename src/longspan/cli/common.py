@@ -28,6 +28,14 @@ RANK = launch_rank()
 IS_MAIN = RANK == 0
 out = Console(width=output_width(), quiet=not IS_MAIN)
 err = Console(stderr=True, quiet=not IS_MAIN)
+problems = Console(stderr=True, quiet=not IS_MAIN)  # --quiet keeps them
+PROBLEMS = ("error:", "failed:")
+
+
+def set_quiet(is_quiet: bool) -> bool:
+    """Print neither progress nor notes, but problems."""
+    err.quiet = is_quiet or not IS_MAIN
+    return is_quiet
 
 
 def console_callback(
@@ -67,7 +75,7 @@ def print_table(
         right: columns aligned to the right.
         whole: columns that are never wrapped.
     """
-    table = Table(box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
     for name in columns:
         justify: Literal["left", "right"] = "right" if name in right else "left"
         # A narrow terminal breaks long words; cropping would hide the end of a text.
@@ -108,4 +116,4 @@ def print_note(label: str, message: object, style: str = "") -> None:
     line = " ".join(str(message).splitlines())
     line = re.sub(rf"\S{{{LONGEST_WORD},}}", lambda word: f"{word[0][:80]}...", line)
     text = Text.assemble((label, style), " ", line)
-    err.print(text, soft_wrap=True)
+    (problems if label in PROBLEMS else err).print(text, soft_wrap=True)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longspan.cli.common import print_json, print_table, print_text
+from longspan.cli.activity import Activity
+from longspan.cli.common import err, print_json, print_table, print_text
 from longspan.cli.options import DataOptions, Json, Pairs, Record, Text, options
 from longspan.errors import OptionError
 
@@ -21,7 +22,7 @@ COLUMNS = ("source", "target", "shape", "count", "action")
 SourceModel = Annotated[
     str, typer.Argument(help="Folder of a checkpoint, or its name on the Hugging Face Hub.")
 ]
-Target = Annotated[Path, typer.Option("--out", help="Folder to write.")]
+Target = Annotated[Path, typer.Option("--output", help="Folder to create.")]
 Patterns = list[str] | None
 
 
@@ -54,6 +55,7 @@ def longify(
     attention: Annotated[
         Text,
         typer.Option(
+            "--mechanism",
             help="Mechanism of every layer of the encoder, `longspan list mechanisms`.",
             show_default="that of the source",
         ),
@@ -67,8 +69,7 @@ def longify(
         ),
     ] = None,
     freeze: Annotated[
-        str,
-        typer.Option(help="all-but-positions: train only the positions that the source lacks."),
+        str, typer.Option(help="all-but-positions: train only those that the source lacks.")
     ] = "none",
     decoder_max_length: Annotated[
         int | None,
@@ -87,17 +88,18 @@ def longify(
     """
     from longspan import models
 
-    conversion = models.longify(
-        source,
-        attention=attention,
-        max_length=max_length,
-        out=out,
-        options=changes,
-        positions=positions,
-        freeze=freeze,
-        decoder_max_length=decoder_max_length,
-        **weights.values(),
-    )
+    with Activity(err, f"converting {source}"):
+        conversion = models.longify(
+            source,
+            attention=attention,
+            max_length=max_length,
+            out=out,
+            options=changes,
+            positions=positions,
+            freeze=freeze,
+            decoder_max_length=decoder_max_length,
+            **weights.values(),
+        )
     _print_conversion(conversion, max_length, out, as_json)
 
 
@@ -121,7 +123,8 @@ def convert(
     from longspan import models
 
     if to is None:
-        conversion = models.convert(source, out=out, **weights.values())
+        with Activity(err, f"converting {source}"):
+            conversion = models.convert(source, out=out, **weights.values())
         _print_conversion(conversion, conversion.model.config.max_position_embeddings, out, as_json)
         return
     if weights.drop or weights.new or weights.revision:

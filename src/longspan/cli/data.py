@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
+from typer.core import TyperGroup
 
-from longspan.cli.common import console_callback, print_json, print_note, print_text
-from longspan.cli.importing import ImportOptions, import_own, tokenizer
+from longspan.cli.activity import Activity
+from longspan.cli.common import console_callback, err, print_json, print_note, print_text
+from longspan.cli.importing import (
+    CorpusOptions,
+    HeldOutOptions,
+    Kind,
+    LabelOptions,
+    SummaryOptions,
+    import_files,
+    tokenizer,
+)
 from longspan.cli.options import (
     DEFAULT_PROTOCOL,
     App,
@@ -30,7 +40,7 @@ if TYPE_CHECKING:
     from longspan.arena import RunPaths
     from longspan.tasks import Task
 
-app = App(help="Build, import, verify and show data sets.", no_args_is_help=True)
+app = App("data", help="Build, import, verify and show data sets.")
 
 TaskName = Annotated[str, typer.Argument(help="Task; `longspan list tasks`.")]
 
@@ -100,44 +110,103 @@ def build(
     _build(choices.build(task), paths, as_json)
 
 
-@app.command(name="import")
-def import_(
-    task: Annotated[
-        str, typer.Argument(help="Task; or texts, summaries, corpus, beir or dpr: own files.")
-    ],
+@options
+class ImportOptions(TaskOptions, CacheOptions):
+    """Options of the task that is built, and the cache."""
+
+
+class _ImportGroup(TyperGroup):
+    """Kinds of imports; another first word is a task, whose published files are read."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command of the first word, or that of published files with all words.
+
+        Raises:
+            OptionError: an option is of another kind.
+        """
+        words = args if args[0] in self.commands else ["TASK", *args]
+        flags = {
+            name: {y for x in one.params for y in x.opts} for name, one in self.commands.items()
+        }
+        for flag in (x.partition("=")[0] for x in args if x.startswith("--")):
+            kinds = [name for name in flags if flag in flags[name]]
+            if kinds and words[0] not in kinds:
+                raise OptionError(
+                    f"{flag} applies to `data import {'|'.join(kinds)}`, not to {args[0]}; omit it"
+                )
+        return super().resolve_command(ctx, words)
+
+
+imports = App(
+    "data import",
+    help="Build data sets from files: those of a published TASK, or one's own by kind.",
+    cls=_ImportGroup,
+    subcommand_metavar="KIND|TASK PATH [OPTIONS]",
+)
+app.add_typer(imports, name="import")
+
+
+@imports.command("TASK")
+def published(
+    task: TaskName,
     path: Annotated[
-        list[str],
-        typer.Argument(
-            help="Folder or archive; or hub, or hf:NAME, for the Hugging Face hub. Of own files: "
-            "CSV, TSV, JSON, parquet or Arrow files, a pattern or folder of them, or hf:NAME; of "
-            "texts also a folder with a subfolder for each class; of corpus also text files."
-        ),
+        str, typer.Argument(help="Folder or archive; or hub, or hf:NAME, of the Hugging Face hub.")
     ],
-    files: ImportOptions,
-    choices: TaskOptions,
-    folders: CacheOptions,
+    choices: ImportOptions,
     as_json: Json = False,
 ) -> None:
-    """Build a task's data set from published files, from the hub, or from files of one's own.
+    """Build the data set of a task from its published files, or from the hub."""
+    _import_published(choices.build(task, released=True), path, choices.run_paths(), as_json)
 
-    `import texts FILE --text COLUMN --label COLUMN` makes a task named after the file, which
-    `train` and `arena` then take. So does `import texts FOLDER`, where the subfolders are the
-    classes, or the splits with the classes in them. Unless they are given, the splits follow from
-    a hash of the text. `import summaries FILE --text COLUMN --summary COLUMN` makes a task whose
-    model writes the summary of a text. `import corpus PATH... --name NAME` makes a task of masked
-    language modeling, or with --objective next of left-to-right language modeling, from text files
-    and tables. `import beir FOLDER` makes a retrieval task of corpus.jsonl, queries.jsonl and
-    qrels/*.tsv, `import dpr FOLDER` of psgs_w100.tsv and nq-train.json, whose documents are the
-    articles of the passages.
-    """
-    paths = folders.run_paths()
-    name = import_own(task, path, files, paths.cache)
-    if name is not None:
-        run = "pretrain" if task == "corpus" else "train local"
-        print_note("next:", f"longspan {run} {name}")
+
+_FILES = "CSV, TSV, JSON, parquet or Arrow file, a pattern or folder of them, or hf:NAME"
+_KINDS: dict[Kind, tuple[type[HeldOutOptions], str, str]] = {
+    "texts": (
+        LabelOptions,
+        f"{_FILES}; or a folder with a subfolder for each class, or for each split with these.",
+        "Make a task of texts with classes or numbers. Unless they are given, the splits follow "
+        "from a hash of the text.",
+    ),
+    "summaries": (SummaryOptions, f"{_FILES}.", "Make a task whose model writes summaries."),
+    "corpus": (
+        CorpusOptions,
+        "Text files, tables, patterns or folders of them, or hf:NAME.",
+        "Make a task of masked language modeling, or with --objective next of left-to-right.",
+    ),
+    "beir": (
+        HeldOutOptions,
+        "Folder of corpus.jsonl, queries.jsonl and qrels/*.tsv.",
+        "Make a retrieval task of a collection in the layout of BEIR.",
+    ),
+    "dpr": (
+        HeldOutOptions,
+        "Folder of psgs_w100.tsv and nq-train.json.",
+        "Make a retrieval task in the layout of DPR; documents are the articles of the passages.",
+    ),
+}
+
+
+def _add_kind(kind: Kind, options: type[HeldOutOptions], place: str, about: str) -> None:
+    """Add the command of a kind of imports, with its options alone."""
+
+    def command(
+        path: list[str], files: HeldOutOptions, choices: ImportOptions, as_json: Json = False
+    ) -> None:
+        paths = choices.run_paths()
+        places = [path] if isinstance(path, str) else path
+        name = import_files(kind, places, files, paths.cache)
         _build(choices.build(name), paths, as_json)
-    else:
-        _import_published(choices.build(task, released=True), path[0], paths, as_json)
+        print_note("next:", f"longspan {'pretrain' if kind == 'corpus' else 'train'} local {name}")
+
+    typed = list[str] if kind == "corpus" else str
+    where = Annotated[typed, typer.Argument(help=place)]  # type: ignore[valid-type]
+    command.__annotations__ |= {"path": where, "files": options}
+    command.__name__, command.__doc__ = kind, f"{about} It is named after the first path."
+    imports.command()(command)
+
+
+for _kind, _settings in _KINDS.items():
+    _add_kind(_kind, *_settings)
 
 
 def _import_published(task: "Task", path: str, paths: "RunPaths", as_json: bool) -> None:
@@ -159,7 +228,8 @@ def _import_published(task: "Task", path: str, paths: "RunPaths", as_json: bool)
         raise OptionError(f"{name} has no known data set on the hub; pass hf:NAME or a path")
     paths.cache.mkdir(parents=True, exist_ok=True)
     with locked_folder(paths.cache / "hub") as folder:
-        fetched = hub.fetch_parquet(repository, folder)
+        with Activity(err, f"downloading {repository}"):
+            fetched = hub.fetch_parquet(repository, folder)
         _build(task, dataclasses.replace(paths, data=fetched), as_json)
 
 
@@ -209,8 +279,9 @@ def show(
     split: SplitName = "train",
     row: Annotated[int, typer.Option(help="First example, counted from 0.")] = 0,
     count: Annotated[int, typer.Option(help="Number of examples.")] = 1,
-    png: Annotated[Path | None, typer.Option(help="Write a PNG of the example.")] = None,
-    svg: Annotated[Path | None, typer.Option(help="Write an SVG of the example.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Picture of the example to write: FILE.svg or FILE.png.")
+    ] = None,
 ) -> None:
     """Print examples of a built data set, or write one as a picture."""
     from longspan.tasks import SPLITS
@@ -220,11 +291,13 @@ def show(
     name = next(one for one in SPLITS if one == check_name(split, SPLITS, "split"))
     if count < 1:
         raise OptionError(f"--count must be at least 1, got {count}")
-    if (png or svg) and count > 1:
-        raise OptionError(f"--png and --svg take one example, got --count {count}")
+    if output is not None and (count > 1 or output.suffix not in (".png", ".svg")):
+        raise OptionError(
+            f"--output takes one example, FILE.svg or FILE.png; got {output} and --count {count}"
+        )
     _open_built(data_set, paths.cache)
-    if png or svg:
-        _draw(data_set.svg(name, row), task, png, svg)
+    if output is not None:
+        _draw(data_set.svg(name, row), task, output)
         return
     shown = [f"{name} {at}\n{data_set.show(name, at)}\n" for at in range(row, row + count)]
     sys.stdout.write("\n".join(shown).translate(_CONTROL))
@@ -278,22 +351,19 @@ def _build(task: "Task", paths: "RunPaths", as_json: bool) -> None:
         print_note("note:", note)
 
 
-def _draw(picture: str | None, task: str, png: Path | None, svg: Path | None) -> None:
-    """Write a picture as SVG, PNG or both."""
+def _draw(picture: str | None, task: str, path: Path) -> None:
+    """Write a picture as SVG or PNG."""
     from longspan.files import atomic_write
 
     if picture is None:
-        raise OptionError(f"examples of {task} are text and have no picture; omit --png and --svg")
-    files = {}
-    if svg:
-        files[svg] = picture.encode()
-    if png:
+        raise OptionError(f"examples of {task} are text and have no picture; omit --output")
+    content = picture.encode()
+    if path.suffix == ".png":
         import vl_convert
 
-        files[png] = vl_convert.svg_to_png(picture)
-    for path, content in files.items():
-        with atomic_write(path) as temporary:
-            temporary.write_bytes(content)
+        content = vl_convert.svg_to_png(picture)
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def _lines(row: dict[str, Any]) -> list[str]:

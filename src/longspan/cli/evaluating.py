@@ -1,22 +1,26 @@
 """`longspan eval`: scoring of saved models, on their own task or on another."""
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from longspan.cli.activity import Activity
+from longspan.cli.analyzing import measure_runs
 from longspan.cli.common import err, print_json, print_note, print_text
 from longspan.cli.options import (
     BatchSize,
     DeviceOptions,
+    Integers,
     Json,
     Pairs,
-    Record,
+    Records,
     SplitName,
     options,
 )
+from longspan.errors import OptionError
 from longspan.memory import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -38,8 +42,25 @@ class SampleOptions:
     batch_size: BatchSize = None
 
 
+@options
+class DataOptions:
+    """Data to score in place of that of the run."""
+
+    task: Annotated[
+        str | None,
+        typer.Option(help="Task that the model was not trained on.", show_default="the run's"),
+    ] = None
+    lengths: Annotated[
+        Integers,
+        typer.Option(
+            help="Lengths to score at, of one run or of several: 256,1024,4096 (task.length).",
+            show_default="that of the run",
+        ),
+    ] = None
+
+
 def evaluate(
-    record: Record,
+    records: Records,
     sample: SampleOptions,
     changes: Annotated[
         Pairs,
@@ -50,11 +71,8 @@ def evaluate(
         ),
     ],
     folders: DeviceOptions,
+    data: DataOptions,
     split: SplitName = "test",
-    task: Annotated[
-        str | None,
-        typer.Option(help="Task that the model was not trained on.", show_default="the run's"),
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Score the saved model of a run again, without dropout, and time it.
@@ -65,11 +83,23 @@ def evaluate(
     is saved in the folder `evaluations` next to the record, and `longspan report` lists it apart
     from the scores of trained models.
     """
+    if data.lengths is not None:
+        _evaluate_lengths(records, data, changes, split, sample, folders, as_json)
+        return
+    if len(records) > 1:
+        raise OptionError("eval takes the record of one run; several need --lengths 256,1024")
     keep_freed_memory()  # as the run that is timed again
     paths = folders.run_paths()
-    if task is not None or changes:
-        _evaluate_elsewhere(record, paths, task, changes, split, sample, as_json)
-        return
+    if data.task is not None or changes:
+        _evaluate_elsewhere(records[0], paths, data.task, changes, split, sample, as_json)
+    else:
+        _evaluate_run(records[0], paths, split, sample, as_json)
+
+
+def _evaluate_run(
+    record: Path, paths: "RunPaths", split: str, sample: SampleOptions, as_json: bool
+) -> None:
+    """Evaluate on the data of the run; print the score."""
     from longspan.arena.finished_run import evaluate_run
 
     with Activity(err, f"evaluating {split} of {record.stem}"):
@@ -79,6 +109,28 @@ def evaluate(
         print_json({"split": split, **score, "inference": cost})
     else:
         print_text(f"{split}: {_describe(evaluation.score, inference)}")
+
+
+def _evaluate_lengths(
+    records: list[Path],
+    data: DataOptions,
+    changes: dict[str, Any],
+    split: str,
+    sample: SampleOptions,
+    folders: DeviceOptions,
+    as_json: bool,
+) -> None:
+    """Evaluate runs at several lengths; save and print the evaluations."""
+    from longspan.arena.cross_evaluation import evaluate_lengths
+
+    one = partial(evaluate_lengths, changes=changes, split=split, **vars(data), **vars(sample))
+    measure_runs(records, folders, one, None, _print_one, as_json)
+
+
+def _print_one(one: "CrossEvaluation") -> None:
+    """Print the run, and its score at a length."""
+    score = _describe(one.score, one.inference, one.available)
+    print_text(f"{one.run_stem}, {_describe_setup(one)}: {one.split} {score}")
 
 
 def _evaluate_elsewhere(

@@ -1,7 +1,6 @@
 """`longspan data import KIND PATH...` and `tokenizer`: a user's own files become a task."""
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
@@ -9,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 import typer
 
 from longspan.bounds import MOST_EXAMPLES, check_range
-from longspan.cli.common import console_callback, print_counts, print_note, print_text
+from longspan.cli.activity import Activity
+from longspan.cli.common import console_callback, err, print_counts, print_note, print_text
 from longspan.cli.options import Read, Text, option, options
 from longspan.errors import OptionError, check_name
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["texts", "summaries", "corpus", "beir", "dpr"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-_option = functools.partial(option, panel="Own files (import texts, summaries, corpus, beir, dpr)")
-_corpus = functools.partial(option, panel="Corpora (import corpus)")
 _held_out = "Share of the texts to hold out, or a file, folder or hf:NAME."
 _shares = "0.1, of corpora 0.05; of a source with splits, that of the split"
 ShareOrSource = float | Path | str | None
@@ -54,7 +52,7 @@ def read_weights(text: str | None, flag: str) -> tuple[float, ...]:
         raise OptionError(f"{flag} must be numbers such as 2,1, got {text!r}") from None
 
 
-TextColumn = Annotated[Text, _option("--text", "Column of the texts; a folder of texts has none.")]
+TextColumn = Annotated[Text, option("--text", "Column of the texts; a folder of texts has none.")]
 
 
 @options
@@ -63,7 +61,7 @@ class FormatOptions:
 
     encoding: Annotated[
         Text,
-        _option(
+        option(
             "--encoding",
             "Encoding of text files, such as latin-1; of corpora several, of which the first that "
             "fits counts: utf-8,latin-1.",
@@ -71,7 +69,7 @@ class FormatOptions:
         ),
     ] = None
     delimiter: Annotated[
-        Text, _option("--delimiter", "Character between two fields.", "comma; tab in .tsv")
+        Text, option("--delimiter", "Character between two fields.", "comma; tab in .tsv")
     ] = None
 
     def form(self) -> "FileFormat":
@@ -82,51 +80,65 @@ class FormatOptions:
 
 
 @options
-class TextOptions(FormatOptions):
-    """Options of texts of one's own; None or False if not given."""
+class HeldOutOptions:
+    """Options of every import; None or False if not given."""
+
+    name: Annotated[Text, option("--name", "Name of the task.", "that of the first path")] = None
+    validation: Annotated[
+        ShareOrSource, Read(read_share), option("--validation", _held_out, _shares)
+    ] = None
+    test: Annotated[ShareOrSource, Read(read_share), option("--test", _held_out, _shares)] = None
+    replace: Annotated[bool, option("--replace", "Replace another import of the same name.")] = (
+        False
+    )
+
+
+@options
+class RowOptions(HeldOutOptions, FormatOptions):
+    """Options of rows of tables; None or False if not given."""
 
     text: TextColumn = None
+    drop_empty: Annotated[
+        bool, option("--drop-empty", "Leave out rows without a text or target.")
+    ] = False
+
+
+@options
+class LabelOptions(RowOptions):
+    """Options of texts with classes or numbers; None or False if not given."""
+
     label: Annotated[
         Text,
-        _option(
+        option(
             "--label",
             "Column of the classes; several columns of 0 and 1, a,b,c: any number of labels.",
         ),
     ] = None
     separator: Annotated[
         Text,
-        _option("--separator", "Character between the labels of a text, which may be several."),
+        option("--separator", "Character between the labels of a text, which may be several."),
     ] = None
     target: Annotated[
-        Text, _option("--target", "Column of numbers to predict (regression), in place of --label.")
+        Text, option("--target", "Column of numbers to predict (regression), in place of --label.")
     ] = None
-    summary: Annotated[Text, _option("--summary", "Column of the summaries of the texts.")] = None
-    pair: Annotated[Text, _option("--pair", "Column of second texts, of pairs.")] = None
-    name: Annotated[Text, _option("--name", "Name of the task.", "that of the first path")] = None
-    validation: Annotated[
-        ShareOrSource, Read(read_share), _option("--validation", _held_out, _shares)
-    ] = None
-    test: Annotated[ShareOrSource, Read(read_share), _option("--test", _held_out, _shares)] = None
-    drop_empty: Annotated[
-        bool, _option("--drop-empty", "Leave out rows without a text or target.")
-    ] = False
-    replace: Annotated[bool, _option("--replace", "Replace another import of the same name.")] = (
-        False
-    )
+    pair: Annotated[Text, option("--pair", "Column of second texts, of pairs.")] = None
 
-    def refuse(self, task: str) -> None:
-        """Refuse options that do not apply to a kind of import, or to the files of a task.
 
-        Raises:
-            OptionError: one is given.
-        """
-        for name, value in vars(self).items():
-            kinds = [kind for kind in KINDS if name in _APPLY[kind]]
-            if task not in kinds and value not in (None, False, ()):
-                raise OptionError(
-                    f"--{name.replace('_', '-')} applies to `data import {'|'.join(kinds)}`, not "
-                    f"to {task}; omit it"
-                )
+@options
+class SummaryOptions(RowOptions):
+    """Options of texts with summaries; None or False if not given."""
+
+    summary: Annotated[Text, option("--summary", "Column of the summaries of the texts.")] = None
+
+
+@options
+class TextOptions(LabelOptions, SummaryOptions):
+    """Options of texts of one's own of both kinds; None or False if not given."""
+
+    def flags(self, *fields: str) -> list[str]:
+        """Return the flags of these options, or of all, that are given."""
+        names = fields or [field.name for field in dataclasses.fields(self)]
+        return [f"--{x.replace('_', '-')}" for x in names if getattr(self, x) not in (None, False)]
 
 
 @options
@@ -136,11 +148,11 @@ class ReadingOptions(FormatOptions):
     text: TextColumn = None
     vocab_size: Annotated[
         int | None,
-        _corpus("--vocab-size", "Ids of the tokenizer that is trained.", "8192"),
+        option("--vocab-size", "Ids of the tokenizer that is trained.", "8192"),
     ] = None
     kind: Annotated[
         Text,
-        _corpus(
+        option(
             "--kind",
             "Tokenizer that is trained: byte-level, bpe, wordpiece or unigram.",
             "byte-level",
@@ -148,12 +160,12 @@ class ReadingOptions(FormatOptions):
     ] = None
     document: Annotated[
         Text,
-        _corpus("--document", "Document of a text file: file, paragraph or line.", "file"),
+        option("--document", "Document of a text file: file, paragraph or line.", "file"),
     ] = None
-    limit: Annotated[int | None, _corpus("--limit", "Most documents of a path.", "all")] = None
+    limit: Annotated[int | None, option("--limit", "Most documents of a path.", "all")] = None
     skip_bad: Annotated[
         bool,
-        _corpus("--skip-bad", "Leave out and count files and rows that cannot be read."),
+        option("--skip-bad", "Leave out and count files and rows that cannot be read."),
     ] = False
 
     @property
@@ -186,12 +198,12 @@ class ReadingOptions(FormatOptions):
 
 
 @options
-class ImportOptions(TextOptions, ReadingOptions):
-    """Options of all kinds of imports; None or False if not given."""
+class CorpusOptions(HeldOutOptions, ReadingOptions):
+    """Options of corpora; None or False if not given."""
 
     tokenizer: Annotated[
         Text,
-        _corpus(
+        option(
             "--tokenizer",
             "Folder or name of a Hugging Face tokenizer.",
             "train one on the training documents",
@@ -199,13 +211,13 @@ class ImportOptions(TextOptions, ReadingOptions):
     ] = None
     objective: Annotated[
         Text,
-        _corpus(
+        option(
             "--objective", "Tokens that are predicted: masked, or next (left to right).", "masked"
         ),
     ] = None
     vocabulary: Annotated[
         Text,
-        _corpus(
+        option(
             "--vocabulary",
             "Tokens of --objective next: bytes, characters or tokenizer.",
             "bytes, or tokenizer if one of its options is given",
@@ -214,7 +226,7 @@ class ImportOptions(TextOptions, ReadingOptions):
     weights: Annotated[
         tuple[float, ...],
         Read(read_weights),
-        _corpus(
+        option(
             "--weights",
             "Share of each path in training batches, such as 2,1.",
             "by number of tokens",
@@ -222,28 +234,13 @@ class ImportOptions(TextOptions, ReadingOptions):
     ] = ()
 
 
-_SHARED = {"name", "validation", "test", "replace"}
-_TABLES = {*_SHARED, "text", "encoding", "delimiter", "drop_empty"}
-_APPLY: dict[Kind, set[str]] = {
-    "texts": {*_TABLES, "label", "target", "pair", "separator"},
-    "summaries": {*_TABLES, "summary"},
-    "corpus": {
-        *_SHARED,
-        *(field.name for field in dataclasses.fields(ImportOptions)),
-    }
-    - {"label", "target", "pair", "summary", "separator", "drop_empty"},
-    "beir": _SHARED,
-    "dpr": _SHARED,
-}
-
-
-def import_own(kind: str, paths: Sequence[str], options: TextOptions, cache: Path) -> str | None:
-    """Import files of one's own; return the name of their task, or None for published files.
+def import_files(kind: Kind, paths: Sequence[str], options: HeldOutOptions, cache: Path) -> str:
+    """Import files of one's own; return the name of their task.
 
     Args:
-        kind: kind of import, or a task.
+        kind: kind of import.
         paths: files, folders, patterns of files or hf:NAME.
-        options: options of all kinds.
+        options: options of the kind.
         cache: folder of built data sets.
 
     Raises:
@@ -252,20 +249,14 @@ def import_own(kind: str, paths: Sequence[str], options: TextOptions, cache: Pat
     """
     from longspan.arena.protocols.files import register_imports
 
-    options.refuse(kind)
-    if kind != "corpus" and len(paths) > 1:
-        raise OptionError(f"import {kind} takes one path, got {len(paths)}: {' '.join(paths)}")
-    if kind not in KINDS:
-        return None
     name = options.name or default_name(paths[0])
     _check_free(name, kind)
-    if kind == "corpus":
-        assert isinstance(options, ImportOptions)
+    if isinstance(options, CorpusOptions):
         _import_corpus(name, paths, options, cache)
-    elif kind in ("beir", "dpr"):
-        _import_collection(name, paths[0], kind, options, cache)
+    elif isinstance(options, RowOptions):
+        _import_texts(name, read_source(paths[0]), options, cache, kind)
     else:
-        _import_texts(name, read_source(paths[0]), options, cache, kind == "summaries")
+        _import_collection(name, paths[0], kind, options, cache)
     register_imports(cache)
     return name
 
@@ -312,40 +303,40 @@ def _check_free(name: str, kind: Kind) -> None:
 
 
 def _import_texts(
-    name: str, source: "Source", options: TextOptions, cache: Path, is_summary: bool
+    name: str, source: "Source", options: RowOptions, cache: Path, kind: Kind
 ) -> None:
     """Import texts with classes, numbers or summaries, and print what may be wrong with them."""
-    from longspan.data.imports.targets import SEPARATOR
     from longspan.data.imports.texts import TextsRequest, import_texts
 
-    text, target = _summary_columns(options) if is_summary else _columns(source, options)
+    if kind == "summaries":
+        columns = _summary_columns(cast("SummaryOptions", options))
+    else:
+        columns = _columns(source, cast("LabelOptions", options))
     request = TextsRequest(
-        text=text,
-        target=target,
-        kind="summary" if is_summary else target_kind(options, target),
-        separator=options.separator or SEPARATOR,
-        pair=options.pair,
+        **columns,
         validation=options.validation,
         test=options.test,
         drop_empty=options.drop_empty,
         form=options.form(),
     )
-    described = import_texts(cache, name, source, request, replace=options.replace)
+    with Activity(err, f"reading {source}"):
+        described = import_texts(cache, name, source, request, replace=options.replace)
     _print_texts(described)
 
 
-def _summary_columns(options: TextOptions) -> tuple[str, str]:
+def _summary_columns(options: SummaryOptions) -> dict[str, Any]:
     if options.text is None or options.summary is None:
         raise OptionError("import summaries takes --text COLUMN and --summary COLUMN")
-    return options.text, options.summary
+    return {"text": options.text, "target": options.summary, "kind": "summary"}
 
 
-def _columns(source: "Source", options: TextOptions) -> tuple[str, str]:
-    """Return the columns of the texts and of the labels or numbers.
+def _columns(source: "Source", options: LabelOptions) -> dict[str, Any]:
+    """Return the columns of the texts and of the labels or numbers, and the kind of these.
 
     Raises:
         OptionError: one is not named, or the texts are in a folder, which has no columns.
     """
+    from longspan.data.imports.targets import SEPARATOR
     from longspan.data.sources.folders import has_columns
     from longspan.data.sources.table import LABEL, TEXT
 
@@ -355,18 +346,25 @@ def _columns(source: "Source", options: TextOptions) -> tuple[str, str]:
             raise OptionError(
                 f"{source} is a folder, whose subfolders are the classes; omit {', '.join(flags)}"
             )
-        return TEXT, LABEL
+        return {"text": TEXT, "target": LABEL}
     if options.label is not None and options.target is not None:
         raise OptionError("--label (classes) and --target (numbers) exclude each other; omit one")
     target = options.label or options.target
-    if options.text is None or target is None:
-        return _guess_columns(source, options, options.text, target)
-    if target == options.text:
+    text = options.text
+    if text is None or target is None:
+        text, target = _guess_columns(source, options, text, target)
+    if target == text:
         raise OptionError(f"--text and the targets name one column, {target!r}; name two columns")
-    return options.text, target
+    return {
+        "text": text,
+        "target": target,
+        "kind": target_kind(options, target),
+        "separator": options.separator or SEPARATOR,
+        "pair": options.pair,
+    }
 
 
-def target_kind(options: TextOptions, target: str) -> Literal["class", "labels", "number"]:
+def target_kind(options: LabelOptions, target: str) -> Literal["class", "labels", "number"]:
     """Return the kind of the targets that the options name.
 
     Raises:
@@ -381,7 +379,7 @@ def target_kind(options: TextOptions, target: str) -> Literal["class", "labels",
 
 
 def _guess_columns(
-    source: "Source", options: TextOptions, text: str | None, target: str | None
+    source: "Source", options: LabelOptions, text: str | None, target: str | None
 ) -> tuple[str, str]:
     """Return the columns of texts and classes where they are evident, and say so.
 
@@ -434,7 +432,7 @@ def _print_texts(described: "TextsDescription") -> None:
     print_counts(counts, {name: text for name, text in messages.items() if name in counts})
 
 
-def _import_corpus(name: str, paths: Sequence[str], options: ImportOptions, cache: Path) -> None:
+def _import_corpus(name: str, paths: Sequence[str], options: CorpusOptions, cache: Path) -> None:
     """Import a corpus, and print what was left out."""
     from longspan.data.corpora.imports import import_corpus
     from longspan.data.corpora.request import CorpusRequest
@@ -463,7 +461,7 @@ def _import_corpus(name: str, paths: Sequence[str], options: ImportOptions, cach
         print_note("note:", f"text files by encoding: {encodings}")
 
 
-def _tokens(options: ImportOptions) -> dict[str, Any]:
+def _tokens(options: CorpusOptions) -> dict[str, Any]:
     """Return the given options of the objective and its tokens.
 
     Raises:
@@ -493,7 +491,7 @@ def _print_unreadable(count: int, reasons: list[str]) -> None:
 
 
 def _import_collection(
-    name: str, folder: str, layout: str, options: TextOptions, cache: Path
+    name: str, folder: str, layout: str, options: HeldOutOptions, cache: Path
 ) -> None:
     """Import a collection, and print what was left out and splits that the folder lacks."""
     from longspan.data.own_splits import NAMES, TEST, VALIDATION
@@ -533,7 +531,7 @@ def _import_collection(
             print_note("note:", f"{split} is {source}, as no file judges it")
 
 
-def _share(options: TextOptions, split: str, layout: str) -> float | None:
+def _share(options: HeldOutOptions, split: str, layout: str) -> float | None:
     share = getattr(options, split)
     if isinstance(share, float | None):
         return share
@@ -546,10 +544,10 @@ def _share(options: TextOptions, split: str, layout: str) -> float | None:
 
 
 def tokenizer(
-    folder: Annotated[Path, typer.Argument(help="Folder to create.")],
     path: Annotated[
         list[str], typer.Argument(help="Text, JSON, CSV or parquet files, folders, or hf:NAME.")
     ],
+    output: Annotated[Path, typer.Option(help="Folder to create.")],
     options: ReadingOptions,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
 ) -> None:
@@ -561,7 +559,7 @@ def tokenizer(
     from longspan.data.tokenizer_training import train_tokenizer
     from longspan.files import check_new_folder, new_folder
 
-    check_new_folder(folder)
+    check_new_folder(output)
     form = options.form()
     report = ReadingReport(skip_bad=form.skip_bad)
     sources = [CorpusSource(path=x) for x in path]
@@ -570,7 +568,7 @@ def tokenizer(
     )
     arguments = {"vocab_size": VOCAB_SIZE, **options.training}
     trained = train_tokenizer(parts, lowercase=lowercase, **arguments)
-    with new_folder(folder) as part:
+    with new_folder(output) as part:
         trained.save_pretrained(part)
     _print_unreadable(report.num_bad, report.reasons)
-    print_text(f"tokenizer: {folder}")
+    print_text(f"tokenizer: {output}")

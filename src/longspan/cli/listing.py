@@ -1,5 +1,6 @@
 """Tables of the registered mechanisms, tasks and protocols, and descriptions of single ones."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from longspan.stored_catalog import (
 )
 
 COLUMNS = {  # of the printed tables; --json has every field
-    "mechanisms": ("name", "family", "cost", "forms", "options", "paper"),
+    "mechanisms": ("name", "family", "year", "causal", "cost"),
     "tasks": ("name", "title", "num_classes", "chance", "license"),
     "protocols": ("name", "tasks", "summary", "source"),
 }
@@ -34,8 +35,17 @@ def print_list(what: str, as_json: bool) -> None:
     rows = list_stored(what) if is_complete() else _list_registered(what)
     if as_json:
         print_json(rows)
+    elif what == "mechanisms":
+        _print_rows(COLUMNS[what], [_summarize(row) for row in rows])
     else:
         _print_rows(COLUMNS[what], rows)
+
+
+def _summarize(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a mechanism for a line: year of its paper, cost with default options."""
+    year = re.search(r"\b(?:19|20)\d\d\b", row["paper"])
+    shown = {"year": year[0] if year else "–", "causal": "yes" if row["causal"] else "no"}
+    return {**row, **shown, "cost": row["cost"].partition(";")[0]}
 
 
 def _list_registered(what: str) -> list[dict[str, Any]]:
@@ -50,11 +60,10 @@ def _list_registered(what: str) -> list[dict[str, Any]]:
     return lists[what]()
 
 
-def print_described(name: str, as_json: bool, *, protocols_alone: bool = False) -> None:
+def print_described(name: str, as_json: bool) -> None:
     """Print all facts about a mechanism, task or protocol."""
-    kinds = ("protocols",) if protocols_alone else ("tasks", "protocols")
-    described = describe_stored(name, kinds) if is_complete() else {}
-    described = described or _describe_registered(name, protocols_alone)
+    described = describe_stored(name) if is_complete() else {}
+    described = described or _describe_registered(name)
     if as_json:
         print_json(described)
         return
@@ -68,13 +77,11 @@ def print_described(name: str, as_json: bool, *, protocols_alone: bool = False) 
         print_text(text)
 
 
-def _describe_registered(name: str, protocols_alone: bool) -> dict[str, Any]:
+def _describe_registered(name: str) -> dict[str, Any]:
     from longspan import catalog
-    from longspan.arena.protocols import PROTOCOLS, get
+    from longspan.arena.protocols import PROTOCOLS
     from longspan.arena.protocols.files import OWN
 
-    if protocols_alone:
-        get(name)
     CacheOptions().run_paths()
     if name == OWN and name not in PROTOCOLS:
         raise DataError(

@@ -16,8 +16,11 @@ from typing import (
 )
 
 import typer
+from rich.markup import escape
 
+from longspan.cli.common import set_quiet
 from longspan.cli.parsing import parse_changes, split_integers, split_names
+from longspan.cli.usage import EXAMPLES
 from longspan.config import Budget, parse_budget
 from longspan.entry_points import plugin_entry_points
 from longspan.errors import DataError, OptionError, check_name
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from longspan.arena import RunPaths
 
 DEFAULT_PROTOCOL = "lra-small"  # of commands on one task
+RUNS = Path("runs")  # folder of all commands that name none
 T = TypeVar("T")
 
 
@@ -48,14 +52,23 @@ class Read(NamedTuple):
 
 
 class App(typer.Typer):
-    """Typer application whose commands take data classes of options, and --import."""
+    """Typer application whose commands take data classes of options, --import and --quiet."""
+
+    def __init__(self, path: str = "", **settings: Any):
+        """Store the words before the commands, such as "data"; commands without arguments help."""
+        names = {"help_option_names": ["-h", "--help"]}
+        super().__init__(no_args_is_help=True, context_settings=names, **settings)
+        self.path = path
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[T], T]:
-        """Register a command (decorator); the function itself stays as it is."""
-        register = super().command(name, **settings)
+        """Register a command with its examples (decorator); the function stays as it is."""
 
         def add(function: T) -> T:
-            register(expand(cast("Callable", function)))
+            command = cast("Callable", function)
+            words = f"{self.path} {name or command.__name__.replace('_', '-')}".strip()
+            start = f"  longspan {words.removesuffix(' TASK')}"
+            epilog = "\n".join(["Examples:", *(escape(f"{start} {x}") for x in EXAMPLES[words])])
+            super(App, self).command(name, epilog=epilog, **settings)(expand(command))
             return function
 
         return add
@@ -80,12 +93,13 @@ def expand(command: Callable) -> Callable:
         for field in dataclasses.fields(cls)
     }
     last = {name: command_options.pop(name) for name in ("as_json",) if name in command_options}
-    declared = {**command_options, **shared, **last, "imports": (Imports, None, {})}
+    common: dict[str, Any] = {"imports": (Imports, None, {}), "quiet": (Quiet, False, {})}
+    declared = {**command_options, **shared, **last, **common}
     parameters = [_parameter(name, *x) for name, x in declared.items()]
     readers = {name: _reader(name, annotation) for name, (annotation, *_) in declared.items()}
 
     def run(**values: Any) -> None:
-        del values["imports"]
+        del values["imports"], values["quiet"]
         values = {name: readers[name](value) for name, value in values.items()}
         records = {
             name: cls(**{field.name: values.pop(field.name) for field in dataclasses.fields(cls)})
@@ -93,7 +107,9 @@ def expand(command: Callable) -> Callable:
         }
         command(**values, **records)
 
-    run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, __name__
+    paragraphs = inspect.cleandoc(str(command.__doc__)).split("\n\n")
+    run.__doc__ = "\n\n".join(" ".join(x.split()) for x in paragraphs)
+    run.__name__, run.__module__ = command.__name__, __name__
     run.__dict__["__signature__"] = signature.replace(parameters=parameters)
     run.__annotations__ = {x.name: x.annotation for x in parameters}
     return run
@@ -173,6 +189,12 @@ Imports = Annotated[
         is_eager=True,
     ),
 ]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", help="Print the result alone.", callback=set_quiet, is_eager=True
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Runs = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
 Data = Annotated[
@@ -191,16 +213,16 @@ BatchSize = Annotated[
 ProtocolName = Annotated[
     str,
     typer.Argument(
-        help="Protocol, `longspan protocols list`; or a file, mine.toml or mine.py.",
+        help="Protocol, `longspan list protocols`; or a file, mine.toml or mine.py.",
         callback=name_protocol,
     ),
 ]
 
 
-def option(flag: str, text: str, default: str | None = None, panel: str | None = None) -> Any:
+def option(flag: str, text: str, default: str | None = None) -> Any:
     """Return the declaration of an option; `default` is the text of its default."""
     shown = True if default is None else default
-    return typer.Option(flag, help=text, show_default=shown, rich_help_panel=panel)
+    return typer.Option(flag, help=text, show_default=shown)
 
 
 def protocol_option(text: str, default: str) -> Any:
@@ -269,7 +291,7 @@ class DeviceOptions(DataOptions):
 class RunOptions(CacheOptions):
     """Options of commands that train."""
 
-    runs: Runs = Path("runs")
+    runs: Runs = RUNS
     device: Device = None
     parallel: Annotated[
         Text,

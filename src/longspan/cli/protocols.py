@@ -1,4 +1,4 @@
-"""`longspan protocols`: list, show and compare protocols, and show the sources of their values."""
+"""`longspan protocols`: compare protocols, and show the sources of their values."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,7 +7,6 @@ import typer
 from rich.text import Text
 
 from longspan.cli.common import print_json, print_table, print_text
-from longspan.cli.listing import print_described, print_list
 from longspan.cli.options import App, CacheOptions, Json, Mechanisms, ProtocolName, Tasks
 from longspan.stored_catalog import format_value
 
@@ -15,19 +14,7 @@ if TYPE_CHECKING:
     from longspan.arena import Protocol
     from longspan.arena.protocols.compare import Difference
 
-app = App(help="List, show, compare and check protocols.", no_args_is_help=True)
-
-
-@app.command(name="list")
-def list_(as_json: Json = False) -> None:
-    """List protocols, as `longspan list protocols` does."""
-    print_list("protocols", as_json)
-
-
-@app.command()
-def show(name: ProtocolName, as_json: Json = False) -> None:
-    """Show the values and choices of a protocol, as `longspan show` does."""
-    print_described(name, as_json, protocols_alone=True)
+app = App("protocols", help="Compare and check protocols; `longspan list protocols` lists them.")
 
 
 @app.command()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from longspan.cli.common import IS_MAIN, out, print_note
-from longspan.cli.options import Json, Names, Text, options
+from longspan.cli.activity import Activity
+from longspan.cli.common import IS_MAIN, err, out, print_note
+from longspan.cli.options import RUNS, Json, Names, Text, options
 from longspan.errors import DataError, OptionError, check_name
 from longspan.files import atomic_write
 from longspan.wording import counted
@@ -29,7 +30,23 @@ STYLES = ("page", "paper")
 
 
 @options
-class ReportOptions:
+class View:
+    """Form of printed tables."""
+
+    format: Annotated[
+        str, typer.Option(help=f"Format of the printed tables: {', '.join(FORMATS)}.")
+    ] = "terminal"
+    is_wide: Annotated[
+        bool,
+        typer.Option("--wide", help="Print every column, interval and margin in the terminal."),
+    ] = False
+    has_legend: Annotated[
+        bool, typer.Option("--legend", help="Print how to read the tables of the terminal.")
+    ] = False
+
+
+@options
+class ReportOptions(View):
     """Rows, tables and files of a report."""
 
     output: Annotated[
@@ -46,9 +63,6 @@ class ReportOptions:
             show_default="all",
         ),
     ] = None
-    format: Annotated[
-        str, typer.Option(help=f"Format of the printed tables: {', '.join(FORMATS)}.")
-    ] = "terminal"
     style: Annotated[
         str, typer.Option(help="page; or paper: LaTeX tables, figures as wide as a column.")
     ] = "page"
@@ -62,6 +76,10 @@ class ReportOptions:
             help="Section to print: leaderboard, significance, slices, cost, ...",
             show_default="leaderboard; scores for csv and json; score for a record",
         ),
+    ] = None
+    sweep: Annotated[
+        Text,
+        typer.Option(help="Print and draw scores against an option: task.pairs, state (bytes)."),
     ] = None
     figures: Annotated[
         Path | None, typer.Option(help="Write every chart into this folder, for papers.")
@@ -100,7 +118,7 @@ def report(
     choices: ReportOptions,
     places: Annotated[
         list[Path] | None,
-        typer.Argument(help="Folders of results, or the record of one run.", show_default="runs"),
+        typer.Argument(help="Folders of results, or one record.", show_default=str(RUNS)),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -109,7 +127,9 @@ def report(
     With --section, one section is printed and no page is written, unless --output names one.
     """
     choices = dataclasses.replace(choices, format="json") if as_json else choices
-    places = places or [Path("runs")]
+    if choices.sweep and choices.style == "page":
+        choices = dataclasses.replace(choices, section=choices.section or "sweep")
+    places = places or [RUNS]
     if any(place.is_file() for place in places):
         _report_run(places, choices)
     else:
@@ -124,9 +144,10 @@ def _report_folders(folders: Sequence[Path], choices: ReportOptions) -> None:
     if choices.section is not None:
         check_name(choices.section, WITH_TABLES, "section")
     if choices.section == "efficiency" and not any(map(record_paths, folders)):
-        _print_efficiency(folders, choices.format)
+        _print_efficiency(folders, choices)
         return
-    results, failures = load_results(folders), load_failures(folders)
+    with Activity(err, "reading the records"):
+        results, failures = load_results(folders), load_failures(folders)
     if choices.mechanisms is not None:
         row_names = {run.row_name for run in [*results, *failures]}
         selection = {
@@ -134,16 +155,17 @@ def _report_folders(folders: Sequence[Path], choices: ReportOptions) -> None:
         }
         results, failures = _of_rows(results, selection), _of_rows(failures, selection)
     boards, context = _build(results, folders, failures)
+    context = dataclasses.replace(context, sweep=choices.sweep)
     if choices.style == "paper":
         _print_paper(boards, choices.spread, choices.output)
     else:
         if page := choices.page("report.html"):
             _write_page(boards, context, page)
-        _print(boards, context, choices.format, choices.section)
+        _print(boards, context, choices, choices.section)
     _write_figures(boards, context, choices)
 
 
-def _print_efficiency(folders: Sequence[Path], format: str) -> None:
+def _print_efficiency(folders: Sequence[Path], view: View) -> None:
     """Print the tables of efficiency of folders without runs; there is no page.
 
     Raises:
@@ -158,7 +180,7 @@ def _print_efficiency(folders: Sequence[Path], format: str) -> None:
             f"{', '.join(map(str, folders))} holds no record of efficiency; run `longspan bench` "
             "first"
         )
-    print_tables(efficiency_tables(records, figures), format)
+    print_tables(efficiency_tables(records, figures), view)
 
 
 def _report_run(places: Sequence[Path], choices: ReportOptions) -> None:
@@ -186,7 +208,7 @@ def _report_run(places: Sequence[Path], choices: ReportOptions) -> None:
     if page := choices.page(f"{run.stem}.html"):
         _write_page(boards, context, page, run)
     shown = choices.section or "score"
-    _print(boards, context, choices.format, shown, RUN_SECTIONS)
+    _print(boards, context, choices, shown, RUN_SECTIONS)
     _write_figures(boards, context, choices)
 
 
@@ -247,13 +269,13 @@ def print_report(
             print_note("note:", counted(len(other_rows), "other row|rows is|are in the page alone"))
         boards = build_leaderboards(_of_rows(everything, names), _of_rows(failures, names))
     shown = [board for board in boards if (board.protocol, board.budget or "") in races]
-    _print(shown, context, "json" if as_json else "terminal")
+    _print(shown, context, View(format="json" if as_json else "terminal"))
 
 
 def print_results(results: "list[Result]", as_json: bool) -> None:
     """Print the leaderboards of some results."""
     boards, context = _build(results, [], [])
-    _print(boards, context, "json" if as_json else "terminal")
+    _print(boards, context, View(format="json" if as_json else "terminal"))
 
 
 def _of_rows(records: "Sequence[R]", names: Collection[str]) -> "list[R]":
@@ -305,14 +327,15 @@ def _write_page(
 ) -> None:
     from longspan.report.output.page import write_page
 
-    write_page(boards, path, context, run)
+    with Activity(err, f"writing {path}"):
+        write_page(boards, path, context, run)
     print_note("report:", str(path))
 
 
 def _print(
     boards: "list[Leaderboard]",
     context: "Context",
-    format: str,
+    view: View,
     section: str | None = None,
     sections: "Sequence[Section] | None" = None,
 ) -> None:
@@ -320,20 +343,21 @@ def _print(
     from longspan.report.sections import SECTIONS, section_tables
 
     # Programs that read CSV or JSON need one line for each score.
-    default = "scores" if format in ("csv", "json") else "leaderboard"
+    default = "scores" if view.format in ("csv", "json") else "leaderboard"
     tables = section_tables(boards, context, section or default, sections or SECTIONS)
     if not tables:
         print_note("note:", f"no record has the data of section {section}")
-    print_tables(tables, format)
+    print_tables(tables, view)
 
 
-def print_tables(tables: "list[Table]", format: str) -> None:
+def print_tables(tables: "list[Table]", view: View | None = None) -> None:
     """Print tables on the output stream in one of the formats."""
     from longspan.report.output.terminal import terminal
     from longspan.report.output.text import WRITERS
 
-    if format == "terminal":
-        for part in terminal(tables):
-            out.print(part)
+    view = view or View()
+    if view.format == "terminal":
+        for part in terminal(tables, is_wide=view.is_wide, has_legend=view.has_legend):
+            out.print(part, crop=False)
     elif IS_MAIN:
-        sys.stdout.write(WRITERS[format](tables))
+        sys.stdout.write(WRITERS[view.format](tables))

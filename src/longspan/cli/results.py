@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from longspan.cli.activity import Activity
 from longspan.cli.common import (
     console_callback,
+    err,
     print_json,
     print_table,
     print_text,
 )
-from longspan.cli.options import App, CacheOptions, DataOptions, Json, Record
-from longspan.errors import OptionError, check_name
+from longspan.cli.options import RUNS, App, CacheOptions, DataOptions, Json, Record
+from longspan.errors import OptionError
 from longspan.metrics import get_metric
 from longspan.report.numbers import count
 from longspan.results.commands import run_command
@@ -26,13 +28,12 @@ if TYPE_CHECKING:
     from longspan.results.differences import RunDifference
     from longspan.validation import Finding, Severity, Validation
 
-app = App(help="List, check, compare and repeat records.", no_args_is_help=True)
+app = App("results", help="List, check, compare and repeat records.")
 
-FOLDER = Path("results")
 STYLES: "dict[Severity, str]" = {"error": "red", "warning": "yellow", "note": "cyan"}
 MAX_WARNINGS = 5  # warnings and notes listed one by one if they are equal but for their file
 Folders = Annotated[
-    list[Path] | None, typer.Argument(help="Folders of results.", show_default=str(FOLDER))
+    list[Path] | None, typer.Argument(help="Folders of results.", show_default=str(RUNS))
 ]
 Source = Annotated[str, typer.Argument(help="FOLDER, git REVISION or REVISION:FOLDER.")]
 
@@ -40,21 +41,14 @@ Source = Annotated[str, typer.Argument(help="FOLDER, git REVISION or REVISION:FO
 @app.command(name="list")
 def list_(
     folders: Folders = None,
-    commands: Annotated[
-        bool, typer.Option("--commands", help="Print the line that repeats each run instead.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """List records."""
     from longspan.results import load_results
 
-    rows = [_row(record) for record in load_results(folders or [FOLDER])]
+    rows = [_row(record) for record in load_results(folders or [RUNS])]
     if as_json:
         print_json(rows)
-        return
-    if commands:
-        for row in rows:
-            print_text(_printable(row["command"]))
         return
     names = ("protocol", "task", "row_name", "seed", "test", "config_hash", "date", "code")
     shown = [{**row, "test": _format_outcome(row["test"], row["metric"])} for row in rows]
@@ -79,7 +73,7 @@ def _row(record: "Result") -> dict[str, Any]:
 def check(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(help="Records, or folders of them.", show_default=str(FOLDER)),
+        typer.Argument(help="Records, or folders of them.", show_default=str(RUNS)),
     ] = None,
     contribution: Annotated[
         Path | None,
@@ -97,24 +91,21 @@ def check(
     from longspan.validation import validate_contribution, validate_records
 
     CacheOptions().run_paths()
-    if contribution is None:
-        validation = validate_records(paths or [FOLDER])
-    else:
-        _refuse_paths(paths)
-        validation = validate_contribution(contribution)
+    if contribution is not None and paths:
+        raise OptionError(
+            f"--contribution checks its own folder, got {paths[0]} beside it; give one of them"
+        )
+    with Activity(err, "checking the records"):
+        if contribution is None:
+            validation = validate_records(paths or [RUNS])
+        else:
+            validation = validate_contribution(contribution)
     if as_json:
         print_json(dataclasses.asdict(validation))
     else:
         _print_validation(validation)
     if validation.of("error"):
         raise typer.Exit(1)
-
-
-def _refuse_paths(paths: list[Path] | None) -> None:
-    if paths:
-        raise OptionError(
-            f"--contribution checks its own folder, got {paths[0]} beside it; give one of them"
-        )
 
 
 def _print_validation(validation: "Validation") -> None:
@@ -136,18 +127,16 @@ def _print_validation(validation: "Validation") -> None:
 def export(
     folders: Folders = None,
     output: Annotated[Path, typer.Option(help="Folder of the logs, which is made.")] = Path("logs"),
-    schema: Annotated[str, typer.Option(help="every-eval-ever.")] = "every-eval-ever",
     as_json: Json = False,
 ) -> None:
-    """Write records in a shared format for results of evaluations, a log each.
+    """Write a log of Every Eval Ever for each record, in schema 0.2.2.
 
-    Every Eval Ever: https://github.com/evaleval/every_eval_ever, schema 0.2.2.
+    https://github.com/evaleval/every_eval_ever is a shared format for results of evaluations.
     """
     from longspan.publishing import export_evaluation_logs
     from longspan.results import load_results
 
-    check_name(schema, ("every-eval-ever",), "schema")
-    paths = export_evaluation_logs(load_results(folders or [FOLDER]), output)
+    paths = export_evaluation_logs(load_results(folders or [RUNS]), output)
     if as_json:
         print_json([str(path) for path in paths])
     else:
@@ -193,37 +182,6 @@ def rerun(record: Record, folders: DataOptions, as_json: Json = False) -> None:
     else:
         _print_rerun(comparison)
     if not comparison.is_equal:
-        raise typer.Exit(1)
-
-
-@app.command()
-def score_rules(
-    sources: DataOptions,
-    folders: Folders = None,
-    as_json: Json = False,
-) -> None:
-    """Score the rules without a model in records that lack them, and write them there.
-
-    Reports give no margin, verdict or correlation on a task whose rules were not scored. The data
-    must be those of the record. The exit code is 1 if the rules of a record were not scored.
-    """
-    from longspan.arena.finished_run import score_rules as score
-    from longspan.results import result_paths
-
-    paths = sources.run_paths(device="cpu")
-    records = [path for folder in folders or [FOLDER] for path in result_paths(folder)]
-    scored_records = score(records, paths)
-    if as_json:
-        print_json([{**dataclasses.asdict(one), "path": str(one.path)} for one in scored_records])
-    else:
-        for one in scored_records:
-            metric, rules = get_metric(one.metric), (one.rules or {}).get("test", {})
-            scored = ", ".join(f"{name} {metric.format(value)}" for name, value in rules.items())
-            print_text(_printable(f"{one.path}: {one.reason or scored or 'the task has no rules'}"))
-        print_text(
-            f"{count(sum(one.rules is not None for one in scored_records), 'record')} scored"
-        )
-    if any(one.rules is None for one in scored_records):
         raise typer.Exit(1)
 
 

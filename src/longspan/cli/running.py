@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -80,6 +81,13 @@ class GridOptions:
         ),
     ] = None
 
+    score_trials: Annotated[
+        bool,
+        typer.Option(
+            "--score-trials", help="With --tune: score every trial on test, after the selection."
+        ),
+    ] = False
+
     def __post_init__(self) -> None:
         """Check that options of --tune are given with it.
 
@@ -89,7 +97,8 @@ class GridOptions:
         """
         from longspan.arena import RULES
 
-        for flag, value in (("--select", self.select), ("--grid", self.grid)):
+        flags = {"--select": self.select, "--grid": self.grid, "--score-trials": self.score_trials}
+        for flag, value in flags.items():
             if value and not self.tune:
                 raise OptionError(f"{flag} needs --tune")
         check_name(self.rule, RULES, "selection rule")
@@ -168,7 +177,7 @@ def arena(
         print_plan(groups, measure=changes.measure, as_json=as_json)
         return
     if grid.tune:
-        results, failed = _tune(searches, paths, execution, grid.rule)
+        results, failed = _tune(searches, paths, execution, grid)
     else:
         results, failed = _run(experiments, paths, execution)
     for item in failed:
@@ -239,6 +248,30 @@ def run_one(
         show(results[-1])
     elif IS_MAIN:
         print_results(results[-1:], as_json)
+        for command in (x for last in results[-1:] for x in _next_commands(last, paths)):
+            print_note("next:", command)
+
+
+def _next_commands(result: "Result", paths: "RunPaths") -> list[str]:
+    """Return the commands that use a trained model."""
+    from longspan.files import cache_folder
+    from longspan.models.heads import find_head
+    from longspan.tasks import TASKS
+    from longspan.tasks.encoded_text import EncodedTextTask
+    from longspan.tasks.info import LANGUAGE_MODELING
+
+    record = shlex.quote(str(paths.runs / result.protocol / result.task / result.filename))
+    task = TASKS[result.task]
+    head = find_head(task.info.head)
+    commands = [f"eval {record}"]
+    if task.info.head in LANGUAGE_MODELING:
+        commands += [f"finetune {record} TASK"]
+    elif issubclass(task, EncodedTextTask) and not head.compares_examples:
+        columns = "--text COLUMN" + " --pair COLUMN" * (len(head.texts) - 1)
+        commands += [f"predict {record} FILE {columns} --output predicted.csv"]
+    if paths.cache != cache_folder():
+        commands = [f"{x} --cache {shlex.quote(str(paths.cache))}" for x in commands]
+    return [f"longspan {x}" for x in (f"report {record}", *commands)]
 
 
 def _experiments(
@@ -279,7 +312,7 @@ def _searches(choices: GridOptions, changes: ChangeOptions, paths: "RunPaths") -
 
 
 def _tune(
-    searches: "list[Search]", paths: "RunPaths", execution: ExecutorOptions, rule: str
+    searches: "list[Search]", paths: "RunPaths", execution: ExecutorOptions, choices: GridOptions
 ) -> "tuple[list[Result], list[Skipped]]":
     """Run the trials of searches, and score the selected ones on test."""
     from longspan.arena import select_and_score
@@ -289,7 +322,8 @@ def _tune(
     stages = [_run(*stage, execution, notes)[1] for stage in _stages(searches, paths)]
     failed = [item for stage in stages for item in stage]
     with console_callback(notes) as callback:
-        outcome = select_and_score(searches, paths, callback, rule)
+        rule, score_trials = choices.rule, choices.score_trials
+        outcome = select_and_score(searches, paths, callback, rule, score_trials=score_trials)
     for item in outcome.moved:
         print_note("moved:", f"{item.name}: {item.reason}")
     return outcome.results, [*failed, *outcome.failed]

@@ -51,6 +51,7 @@ class ModelConfig:
     stem: str = declare("stem")
     norm: str = declare("norm")
     pooling: str = declare("pooling")
+    is_decoder: bool = declare("is_decoder")
     pair_head: str = declare("pair_head")
     hidden_dropout_prob: float = declare("hidden_dropout_prob")
     attention_dropout: float = declare("attention_dropout")

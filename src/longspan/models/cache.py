@@ -165,12 +165,18 @@ class LongspanCache(TransformersCache):
         return None if keys is None else (keys.shape[0], keys.shape[2])
 
     @property
-    def num_bytes(self) -> int:
-        """Memory that the state keeps: storages of its tensors, each counted once."""
+    def tensors(self) -> list[Tensor]:
+        """Tensors of the states of all layers."""
         tensors: list[Tensor] = []
         for layer in self.layers:
             tensors += () if layer.state is None else layer.state.state.values()
             tensors += () if layer.cross is None else layer.cross
+        return tensors
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the state keeps: storages of its tensors, each counted once."""
+        tensors = self.tensors
         storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
         return sum(storages.values())
 

@@ -7,9 +7,9 @@ weights w. A causal layer reads the token and those before it (before = taps - 1
 both sides (before = taps // 2). So et al. 2021, "Primer" (https://arxiv.org/abs/2109.08668), and
 the delta rules of Qwen3-Next and Kimi Linear, which apply SiLU after it.
 
-Weights start uniform within 1 / sqrt(taps), as those of torch's convolution; docs/decisions.md has
-the comparison with a token that starts as its own sum. Positions and global tokens that a mechanism
-projects itself are not convolved.
+Weights start uniform within 1 / sqrt(taps), as those of torch's convolution (compared in
+docs/development/decisions.md). Positions and global tokens that a mechanism projects itself are not
+convolved.
 
 On CPU the sum of shifted products takes 0.4 to 1.2 of the time of torch's convolution, forward and
 backward, and has exact gradients; those of torch's kernel have errors, see

@@ -21,6 +21,7 @@ class Context:
         evaluations: scores of trained models on data that they were not trained on.
         context_uses: what trained language models use of their context.
         efficiency: measurements of time, memory and operations.
+        sweep: option against which scores are shown, such as task.pairs; None: none.
         styles: styles of the rows in figures.
     """
 
@@ -30,7 +31,12 @@ class Context:
     evaluations: Sequence[CrossEvaluation] = ()
     context_uses: Sequence[ContextUse] = ()
     efficiency: Sequence[EfficiencyRecord] = ()
+    sweep: str | None = None
     styles: Styles = field(default_factory=lambda: Styles(by_name={}))
+
+    def efficiency_of(self, board: Leaderboard) -> Sequence[EfficiencyRecord]:
+        """Return the records of efficiency, which follow the first leaderboard."""
+        return self.efficiency if self.boards and board is self.boards[0] else ()
 
 
 def styles_of(boards: Sequence[Leaderboard], medium: Medium = PRINT) -> Styles:

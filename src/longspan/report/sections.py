@@ -23,14 +23,8 @@ from longspan.report.tables.runs import settings
 from longspan.report.tables.significance import significance
 from longspan.report.tables.slices import slices
 from longspan.report.tables.steps_to_accuracy import steps_to_accuracy
+from longspan.report.tables.sweep import scores_by_length, sweep
 from longspan.report.tables.table import Table
-
-
-def _efficiency(board: Leaderboard, context: Context) -> list[Table]:
-    """Return the tables of all records of efficiency, behind the first leaderboard."""
-    if not context.boards or board is not context.boards[0]:
-        return []
-    return efficiency_tables(context.efficiency, context.published)
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,6 @@ class Section:
 
 
 SECTIONS = (
-    Section("leaderboard", "Leaderboard", lambda board, _: leaderboards(board)),
     Section(
         "quality-and-cost",
         "Quality against cost",
@@ -64,8 +57,14 @@ SECTIONS = (
         ),
     ),
     Section("intervals", "Scores with intervals", figures=figures.score_figures),
+    Section("leaderboard", "Leaderboard", lambda board, _: leaderboards(board)),
     Section("cost", "Cost", lambda board, _: runs.cost(board)),
-    Section("efficiency", "Efficiency", _efficiency),
+    Section(
+        "efficiency",
+        "Efficiency",
+        lambda board, context: efficiency_tables(context.efficiency_of(board), context.published),
+        figures=figures.efficiency_figures,
+    ),
     Section(
         "curves",
         "Learning curves",
@@ -88,6 +87,22 @@ SECTIONS = (
         "other-tasks",
         "Trained on one task, evaluated on another",
         lambda board, context: cross_evaluations(board, context.evaluations),
+    ),
+    Section(
+        "lengths",
+        "Trained at one length, evaluated at others",
+        lambda board, context: scores_by_length(board, context.evaluations),
+        figures=figures.length_figures,
+    ),
+    Section(
+        "sweep",
+        "Scores against an option",
+        lambda board, context: sweep(board, context.sweep),
+        figures=figures.sweep_figures,
+        caption=(
+            "A point is a seed, a line the mean over the seeds of a row. Dashed: the best score "
+            "without a model. All charts have the same axes."
+        ),
     ),
     Section(
         "slices",
@@ -169,6 +184,7 @@ RUN_SECTIONS = (
     Section("alarms", "Alarms", lambda board, _: runs.alarms(board)),
     _SHARED["tuning"],
     _SHARED["other-tasks"],
+    _SHARED["lengths"],
     _SHARED["context"],
     _SHARED["attention-span"],
     _SHARED["embeddings"],

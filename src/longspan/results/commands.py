@@ -21,7 +21,7 @@ def run_command(record: Result | Failure) -> str:
     """
     words = ["longspan", "train", record.row_name, record.task]
     if _is_given(record):
-        words = ["longspan", "finetune", _source(record), "--task", record.task]
+        words = ["longspan", "finetune", _source(record), record.task]
         words += ["--mechanism", record.row_name]
         if method := record.overrides.get(EXTEND_POSITIONS):
             words += ["--extend-positions", str(method)]

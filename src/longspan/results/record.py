@@ -70,6 +70,20 @@ class Inference:
 
 
 @settings
+class DecodingState:
+    """State of a causal model between the tokens of one example, in the precision of the run.
+
+    Attributes:
+        num_bytes: bytes of all layers before the last token or after it, whichever is larger:
+            blocks and segments are dropped at their end.
+        grows: whether it grows with the tokens seen.
+    """
+
+    num_bytes: int
+    grows: bool
+
+
+@settings
 class Slice:
     """Main metric on the test examples with one value of a property, such as depth 3."""
 
@@ -123,6 +137,8 @@ class TrialRecord:
     metrics: dict[str, float] | None  # validation metrics; None for a failed trial
     loss: float | None
     failure: str | None  # kind of failure
+    # Test metrics, which no selection reads, nor a comparison of searches; None: not scored.
+    test_metrics: dict[str, float] | None = dataclasses.field(default=None, compare=False)
 
 
 @settings
@@ -344,6 +360,7 @@ class Result(RunRecord):
     parallelism: str  # none, ddp, fsdp or context
     dtype: str
     start: StartRecord | None = None  # checkpoint that it started from; None: random initialization
+    decoding_state: DecodingState | None = None  # None: the model is not causal, or not recorded
     # Code of earlier parts of a run that was resumed with other code, oldest first.
     earlier_code: list[CodeVersion] = dataclasses.field(default_factory=list)
     schema: int = SCHEMA

@@ -15,7 +15,7 @@ from longspan.shapes import Bool, Float, Int
 from longspan.tasks.scoring import IGNORE
 
 # oneDNN keeps up to 1,024 kernels, one for each shape: gigabytes if every batch has a width of its
-# own (docs/decisions.md).
+# own (docs/development/decisions.md).
 PAD_TO_MULTIPLE_OF = 64
 SAMPLE_SEED = 2021  # equal for all runs, so that all are scored on the same examples
 

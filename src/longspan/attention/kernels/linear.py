@@ -5,7 +5,7 @@ features, scores or states of chunks; linear attention's feature map is part of 
 is imported when a call first runs them. With TRITON_INTERPRET=1 in the environment of the process
 they run on the CPU too, slowly.
 
-They run when they are requested by name; docs/performance.md has their figures.
+They run when they are requested by name; docs/development/performance.md has their figures.
 """
 
 import functools

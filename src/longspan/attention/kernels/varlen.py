@@ -6,7 +6,7 @@ document, and -1 means no limit. A batch without padding is a row of equally lon
 mask would have to be counted on the host, so padded batches are refused; `packed` takes the same
 texts without padding.
 
-The kernel runs when it is requested by name; docs/performance.md has its figures.
+The kernel runs when it is requested by name; docs/development/performance.md has its figures.
 """
 
 import inspect

@@ -34,7 +34,7 @@ from longspan.attention.ops.open_sizes import fit_block, pad_to_blocks, resize, 
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.recurrence import CHUNK
 from longspan.attention.ops.softmax import pair_mask
-from longspan.errors import OptionError
+from longspan.attention.option_types import NonNegativeInt, PositiveInt
 
 
 @register("based", size_option="window")
@@ -57,24 +57,17 @@ class BasedAttention(Attention):
         *,
         heads: int,
         head_dim: int,
-        window: int = 64,
-        feature_dim: int | None = 16,
+        window: NonNegativeInt = 64,
+        feature_dim: PositiveInt | None = 16,
         causal: bool = False,
     ):
         """Create the projections.
 
         Args:
-            heads: number of heads.
-            head_dim: head dimension.
             window: keys on each side of a query with exact weights, w.
             feature_dim: coordinates to which q and k are projected, F, or None.
-            causal: whether keys after the query are excluded.
         """
         super().__init__()
-        if window < 0:
-            raise OptionError(f"based: option window must be >= 0, got {window}")
-        if feature_dim is not None and feature_dim < 1:
-            raise OptionError(f"based: option feature_dim must be >= 1 or None, got {feature_dim}")
         self.causal, self.window, self.feature_dim = causal, window, feature_dim
         self.projections = None
         if feature_dim is not None:

@@ -35,11 +35,10 @@ from longspan.attention.ops.global_tokens import (
 )
 from longspan.attention.ops.open_sizes import count_blocks, resize
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
+from longspan.attention.option_types import NonNegativeInt, PositiveInt
 from longspan.attention.patterns.block_rule import BlockRule
 from longspan.attention.patterns.published_blocks import draw_transformers_blocks, draws_early
 from longspan.errors import OptionError
-
-SAMPLINGS = ("uniform", "original", "given", "transformers")
 
 
 @register("bigbird", size_option="block")
@@ -68,23 +67,20 @@ class BigBirdAttention(Attention):
         max_length: int,
         layer: int = 0,
         form: Literal["itc", "etc"] = "itc",
-        block: int = 64,
-        num_random_blocks: int | None = None,
+        block: PositiveInt = 64,
+        num_random_blocks: NonNegativeInt | None = None,
         global_blocks: Literal["ends", "first"] = "ends",
-        global_tokens: int = 0,
+        global_tokens: NonNegativeInt = 0,
         sampling: Literal["uniform", "original", "given", "transformers"] = "uniform",
         repeats: bool = False,
         padded_blocks: bool = False,
-        full_up_to: int = 0,
+        full_up_to: NonNegativeInt = 0,
         seed: int = 0,
         causal: bool = False,
     ):
         """Draw the random blocks from (seed, layer).
 
         Args:
-            heads: number of heads.
-            max_length: longest input.
-            layer: index of the layer.
             form: "itc" (internal tokens are global) or "etc" (extra tokens are global).
             block: tokens per block.
             num_random_blocks: random blocks per block of queries; None: 3 in ITC, 0 in ETC.
@@ -99,18 +95,12 @@ class BigBirdAttention(Attention):
             padded_blocks: whether N counts blocks of padding, so that the last global block is that
                 of the batch.
             full_up_to: number of tokens up to which an input has full attention.
-            seed: seed of the random draws.
-            causal: whether keys after the query are excluded.
         """
         super().__init__()
         itc, ends = form == "itc", global_blocks == "ends"
         at_ends = int(itc), int(itc and ends and not causal)
         count = 3 * itc if num_random_blocks is None else num_random_blocks
-        valid = itc or form == "etc", ends or global_blocks == "first", sampling in SAMPLINGS
         reasons = {
-            f"invalid {form=}, {global_blocks=} or {sampling=}": not all(valid),
-            f"num_random_blocks must be >= 0, got {num_random_blocks}": count < 0,
-            f"full_up_to must be >= 0, got {full_up_to}": full_up_to < 0,
             "full_up_to requires causal=False": full_up_to > 0 and causal,
             "causal=True requires form='itc': global tokens of ETC see all": causal and not itc,
             "global_blocks='first' requires form='itc'": not (itc or ends),

@@ -18,10 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.base import Traits, register
+from longspan.attention.base import register
 from longspan.attention.ops.blocks import pattern_attention
-from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.ops.pattern_base import PatternAttention, pattern_traits
 from longspan.attention.ops.softmax import softmax_reference
+from longspan.attention.option_types import NonNegativeInt, PositiveInt
 from longspan.attention.patterns import BlockNeighbors, BlockWindow, Pattern
 from longspan.errors import OptionError
 
@@ -30,40 +31,24 @@ from longspan.errors import OptionError
 class BlockwiseAttention(PatternAttention):
     """Attention to the own block and half a block on either side."""
 
-    traits = Traits(
-        paper="Xiong et al. 2022, https://arxiv.org/abs/2112.07210",
-        family="fixed pattern",
-        cost="T",
-        exact=True,
-        causal=True,
-        global_tokens=True,
-        scale=True,
-        bias=True,
-        relative=True,
-        sink_logits=True,
-        weight_dropout=True,
-        packed=True,
-        anchored=True,
-        state_size="1",
-    )
+    traits = pattern_traits("Xiong et al. 2022, https://arxiv.org/abs/2112.07210", anchored=True)
     small_options = {"block": 8}
 
     def __init__(
         self,
         *,
         heads: int | None = None,
-        block: int = 128,
-        neighbors: list[int] | None = None,
-        grid: int | None = None,
+        block: PositiveInt = 128,
+        neighbors: list[NonNegativeInt] | None = None,
+        grid: PositiveInt | None = None,
         circle: bool = True,
-        sink_tokens: int = 0,
+        sink_tokens: NonNegativeInt = 0,
         sink_logit: bool = False,
         causal: bool = False,
     ):
         """Build the block window pattern.
 
         Args:
-            heads: number of heads, which `sink_logit` requires.
             block: queries per block, b; they see twice as many keys.
             neighbors: numbers of whole blocks before and after its own that a query sees; None:
                 half a block on either side.
@@ -71,9 +56,6 @@ class BlockwiseAttention(PatternAttention):
                 that is a neighbor on both sides counts twice.
             circle: whether the first and the last of the `neighbors` blocks are neighbors, unless
                 causal.
-            sink_tokens: number of first tokens that every query attends to.
-            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
-            causal: whether keys after the query are excluded.
         """
         if reason := _neighbor_refusal(block, neighbors, grid, circle):
             raise OptionError(f"blockwise: option {reason}")
@@ -148,10 +130,10 @@ def _neighbor_refusal(
     block: int, neighbors: list[int] | None, grid: int | None, circle: bool
 ) -> str:
     """Return the reason why these are no neighbors of a block, or an empty text."""
-    if grid is not None and (neighbors is None or grid < 1 or grid % max(block, 1)):
+    if grid is not None and (neighbors is None or grid % block):
         return f"grid must be a multiple of block={block}, and requires neighbors, got {grid}"
-    if neighbors is not None and (len(neighbors) != 2 or min(neighbors) < 0):
-        return f"neighbors must be two numbers >= 0, before and after, got {neighbors}"
+    if neighbors is not None and len(neighbors) != 2:
+        return f"neighbors must be two numbers, before and after, got {neighbors}"
     if not circle and neighbors is None:
         return "circle=False requires neighbors: windows of half a block have no circle"
     return ""

@@ -23,7 +23,7 @@ from longspan.attention.base import Attention, Traits, register
 from longspan.attention.ops.blocks import gather_runs
 from longspan.attention.ops.open_sizes import fit_block, is_open, pad_to_blocks, resize
 from longspan.attention.ops.precision import at_least_float32
-from longspan.errors import OptionError
+from longspan.attention.option_types import PositiveInt
 
 BLOCK = 8, 64  # smallest and largest number of positions of a block
 
@@ -51,36 +51,23 @@ class Convolution(Attention):
         *,
         heads: int,
         head_dim: int,
-        taps: int = 3,
+        taps: PositiveInt = 3,
         kernels: Literal["channel", "head"] = "channel",
         causal: bool = False,
     ):
         """Create the kernels, initialized like torch's convolutions.
 
         Args:
-            heads: number of heads.
-            head_dim: head dimension.
             taps: length of a kernel, K.
             kernels: whether each "channel" has its own kernel and gate, or each "head".
-            causal: whether later tokens are excluded.
         """
         super().__init__()
-        if taps < 1:
-            raise OptionError(f"convolution: option taps must be >= 1, got {taps}")
-        if kernels not in ("channel", "head"):
-            expected = f"must be channel or head, got {kernels!r}"
-            raise OptionError(f"convolution: option kernels {expected}")
         self.causal, self.taps, self.per_channel = causal, taps, kernels == "channel"
         self.built_for = {"heads": heads, "head_dim": head_dim}
+        if self.per_channel:
+            self.built_for["value_dim"] = head_dim
         channels = head_dim if self.per_channel else 1
         self.kernels = nn.Parameter(torch.empty(heads, channels, taps).uniform_(-1, 1) / taps**0.5)
-
-    def refusals(self, x):
-        """Refuse values of another width if each of their channels has a kernel."""
-        reasons, width = super().refusals(x), self.built_for["head_dim"]
-        if self.per_channel and x.v.shape[3] != width:
-            reasons.append(f"v must be {width} wide with kernels='channel', got {x.v.shape[3]}")
-        return reasons
 
     def attend(self, x):
         """Multiply blocks of positions by band matrices."""

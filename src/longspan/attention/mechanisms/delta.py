@@ -14,8 +14,9 @@ sum of both directions.
 from torch import nn
 
 from longspan.attention.base import register
+from longspan.attention.ops.gate_input import GatedAttention
 from longspan.attention.ops.recurrent_base import (
-    GatedRecurrence,
+    RecurrentAttention,
     gated_traits,
     normalized,
     per_head,
@@ -23,7 +24,7 @@ from longspan.attention.ops.recurrent_base import (
 
 
 @register("delta")
-class DeltaAttention(GatedRecurrence):
+class DeltaAttention(GatedAttention, RecurrentAttention):
     """Linear attention that overwrites the value of a key."""
 
     traits = gated_traits("Schlag et al. 2021, https://arxiv.org/abs/2102.11174")
@@ -37,6 +38,6 @@ class DeltaAttention(GatedRecurrence):
         """Return rows of length one; queries are divided by sqrt(D)."""
         return super().features(normalized(q), normalized(k))
 
-    def gates_of(self, states):
+    def gates(self, x):
         """Return no decay, and the step sizes."""
-        return None, per_head(self.step_size, states, self.heads)[..., 0].sigmoid()
+        return None, per_head(self.step_size, x)[..., 0].sigmoid()

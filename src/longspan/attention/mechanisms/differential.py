@@ -56,11 +56,7 @@ class DifferentialAttention(FullAttention):
         """Draw the vectors of lambda.
 
         Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            layer: index of the layer.
             output_norm: whether the output of each head is normalized.
-            causal: whether keys after the query are excluded.
         """
         super().__init__(causal=causal)
         self.built_for = {"heads": heads, "head_dim": head_dim}

@@ -13,30 +13,18 @@ upper layers only. The CPU path of the public code does not support dilation: it
 it.
 """
 
-from longspan.attention.base import Traits, register
+from longspan.attention.base import register
 from longspan.attention.ops.dilation import LAYERED, make_dilated_window
-from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.ops.pattern_base import PatternAttention, pattern_traits
+from longspan.attention.option_types import NonNegativeInt, PositiveInt
 
 
 @register("dilated", size_option="window")
 class DilatedAttention(PatternAttention):
     """Attention to every g-th key at most `window` steps of g away."""
 
-    traits = Traits(
-        paper="Beltagy et al. 2020, https://arxiv.org/abs/2004.05150",
-        family="fixed pattern",
-        cost="T",
-        exact=True,
-        causal=True,
-        global_tokens=True,
-        scale=True,
-        bias=True,
-        relative=True,
-        sink_logits=True,
-        weight_dropout=True,
-        packed=True,
-        state_size="1",
-        sizes=("heads", "layer"),
+    traits = pattern_traits(
+        "Beltagy et al. 2020, https://arxiv.org/abs/2004.05150", sizes=("heads", "layer")
     )
     small_options = {"window": 3, "dilation": 3}
     layered_options = LAYERED
@@ -46,23 +34,18 @@ class DilatedAttention(PatternAttention):
         *,
         heads: int,
         layer: int = 0,
-        window: int | list[int] = 128,
-        dilation: int | list[int] | list[list[int]] = 2,
-        sink_tokens: int = 0,
+        window: NonNegativeInt | list[NonNegativeInt] = 128,
+        dilation: PositiveInt | list[PositiveInt] | list[list[PositiveInt]] = 2,
+        sink_tokens: NonNegativeInt = 0,
         sink_logit: bool = False,
         causal: bool = False,
     ):
         """Build the pattern of this layer.
 
         Args:
-            heads: number of heads.
-            layer: index of the layer.
             window: keys on each side of a query, w; a list gives one number per layer.
             dilation: step between the keys of a window, g. [1, 1, 2] gives one number for each of
                 three heads, [[1, 1, 1], [1, 1, 2]] one for each head of two layers.
-            sink_tokens: number of first tokens that every query attends to.
-            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
-            causal: whether keys after the query are excluded.
         """
         pattern = make_dilated_window("dilated", window, dilation, heads, layer, causal)
         super().__init__(pattern, causal, sink_tokens, sink_logit, heads)

@@ -6,8 +6,9 @@ A query sees the keys of its own block only. For as many keys as `blockwise` wit
 B = 2b, as in the paper. Causal adds s <= t, so the first token of a block sees only itself.
 """
 
-from longspan.attention.base import Traits, register
-from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.base import register
+from longspan.attention.ops.pattern_base import PatternAttention, pattern_traits
+from longspan.attention.option_types import NonNegativeInt, PositiveInt
 from longspan.attention.patterns import BlockWindow
 
 
@@ -15,40 +16,21 @@ from longspan.attention.patterns import BlockWindow
 class DisjointAttention(PatternAttention):
     """Attention to the own block."""
 
-    traits = Traits(
-        paper="Xiong et al. 2022, https://arxiv.org/abs/2112.07210",
-        family="fixed pattern",
-        cost="T",
-        exact=True,
-        causal=True,
-        global_tokens=True,
-        scale=True,
-        bias=True,
-        relative=True,
-        sink_logits=True,
-        weight_dropout=True,
-        packed=True,
-        anchored=True,
-        state_size="1",
-    )
+    traits = pattern_traits("Xiong et al. 2022, https://arxiv.org/abs/2112.07210", anchored=True)
     small_options = {"block": 8}
 
     def __init__(
         self,
         *,
         heads: int | None = None,
-        block: int = 256,
-        sink_tokens: int = 0,
+        block: PositiveInt = 256,
+        sink_tokens: NonNegativeInt = 0,
         sink_logit: bool = False,
         causal: bool = False,
     ):
         """Build the block pattern.
 
         Args:
-            heads: number of heads, which `sink_logit` requires.
             block: length of a block, B.
-            sink_tokens: number of first tokens that every query attends to.
-            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
-            causal: whether keys after the query are excluded.
         """
         super().__init__(BlockWindow(block), causal, sink_tokens, sink_logit, heads)

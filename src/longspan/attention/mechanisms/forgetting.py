@@ -25,11 +25,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from longspan.attention.base import Attention, Traits, append_tokens, register
+from longspan.attention.base import Traits, append_tokens, register
 from longspan.attention.derivatives import has_transforms
 from longspan.attention.masking import zero_masked
 from longspan.attention.ops.fused import has_fused_kernel, kernel_bias
-from longspan.attention.ops.gate_input import gate_logits, gate_refusals
+from longspan.attention.ops.gate_input import GatedAttention, gate_logits
 from longspan.attention.ops.open_sizes import resize
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import pair_mask, softmax_attention, softmax_reference
@@ -39,7 +39,7 @@ BLOCK = 64  # queries with sums from the same token on, and tokens whose weights
 
 
 @register("forgetting")
-class ForgettingAttention(Attention):
+class ForgettingAttention(GatedAttention):
     """Softmax attention whose weights fall by a gate at each token on the way."""
 
     traits = Traits(
@@ -54,24 +54,11 @@ class ForgettingAttention(Attention):
         sizes=("heads", "head_dim", "width"),
     )
 
-    def __init__(self, *, heads: int, head_dim: int, width: int, causal: bool = False):
-        """Create the projection of the gates; it has no options.
-
-        Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            width: width of the layer's input.
-            causal: whether keys after the query are excluded.
-        """
-        super().__init__()
-        self.causal, self.built_for = causal, {"heads": heads, "head_dim": head_dim}
+    def create_gates(self, heads, head_dim, width):
+        """Create the projection of the gates."""
         self.gate = nn.Linear(width, heads)
         nn.init.normal_(self.gate.weight, std=0.02)
         nn.init.zeros_(self.gate.bias)
-
-    def refusals(self, x):
-        """Add the reason that the layer's input has another width."""
-        return super().refusals(x) or gate_refusals(x, self.gate.in_features)
 
     def attend(self, x):
         """Compute all rows."""

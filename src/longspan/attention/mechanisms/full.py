@@ -46,13 +46,7 @@ class FullAttention(Attention):
     takes_groups = True
 
     def __init__(self, *, heads: int | None = None, sink_logit: bool = False, causal: bool = False):
-        """Build the mechanism.
-
-        Args:
-            heads: number of heads, which `sink_logit` requires.
-            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
-            causal: whether keys after the query are excluded.
-        """
+        """Build the mechanism."""
         super().__init__()
         if sink_logit:
             self.create_sink_logits(heads)

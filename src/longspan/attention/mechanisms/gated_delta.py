@@ -36,8 +36,8 @@ class GatedDeltaAttention(DeltaAttention):
         self.forget = nn.Linear(width, heads, bias=False)
         self.forget_bias, self.log_rate = draw_step_bias(heads), draw_rates(heads, 0.01)
 
-    def gates_of(self, states):
+    def gates(self, x):
         """Return the decays and the step sizes."""
-        forget = per_head(self.forget, states, self.heads)
+        forget = per_head(self.forget, x)
         decay, _ = softplus_decay(forget, self.forget_bias[:, None], self.log_rate)
-        return decay, super().gates_of(states)[1]
+        return decay, super().gates(x)[1]

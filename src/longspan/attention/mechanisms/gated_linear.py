@@ -14,14 +14,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from longspan.attention.base import register
-from longspan.attention.ops.recurrent_base import GatedRecurrence, gated_traits, per_head
+from longspan.attention.ops.gate_input import GatedAttention
+from longspan.attention.ops.recurrent_base import RecurrentAttention, gated_traits, per_head
 from longspan.errors import OptionError
 
 RANK = 16  # numbers of a token from which its gates are computed
 
 
 @register("gated_linear")
-class GatedLinearAttention(GatedRecurrence):
+class GatedLinearAttention(GatedAttention, RecurrentAttention):
     """Linear attention whose state forgets channel by channel."""
 
     traits = gated_traits("Yang et al. 2024, https://arxiv.org/abs/2312.06635", scale=True)
@@ -39,11 +40,7 @@ class GatedLinearAttention(GatedRecurrence):
         """Create the maps to the gates.
 
         Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            width: width of the layer's input.
             temperature: divisor of the log decays: larger forgets more slowly.
-            causal: whether keys after the query are excluded.
         """
         super().__init__(heads=heads, head_dim=head_dim, width=width, causal=causal)
         if not temperature > 0:
@@ -56,6 +53,6 @@ class GatedLinearAttention(GatedRecurrence):
             nn.Linear(width, RANK, bias=False), nn.Linear(RANK, heads * head_dim)
         )
 
-    def gates_of(self, states):
+    def gates(self, x):
         """Return the decay of each channel."""
-        return F.logsigmoid(per_head(self.gate, states, self.heads)) / self.temperature, None
+        return F.logsigmoid(per_head(self.gate, x)) / self.temperature, None

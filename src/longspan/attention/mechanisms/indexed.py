@@ -27,14 +27,15 @@ from torch import Tensor, nn
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.masking import both_masks, zero_masked
-from longspan.attention.ops.gate_input import gate_input, gate_refusals
+from longspan.attention.ops.gate_input import gate_input
 from longspan.attention.ops.gathered_keys import gathered_softmax
 from longspan.attention.ops.open_sizes import is_open
 from longspan.attention.ops.precision import at_least_float32, dot_products
 from longspan.attention.ops.relative_positions import sinusoids
 from longspan.attention.ops.selected_blocks import ROWS, Selected, select_top
 from longspan.attention.ops.softmax import pair_mask, softmax_attention, softmax_reference
-from longspan.errors import InputError, OptionError
+from longspan.attention.option_types import PositiveInt
+from longspan.errors import InputError
 
 FEW = 16  # keys for each selected one of all queries, from which the selected ones are gathered
 
@@ -62,38 +63,24 @@ class IndexedAttention(Attention):
         heads: int,
         head_dim: int,
         width: int,
-        num_selected_keys: int = 256,
-        index_heads: int = 4,
-        index_dim: int = 32,
+        num_selected_keys: PositiveInt = 256,
+        index_heads: PositiveInt = 4,
+        index_dim: PositiveInt = 32,
         trained_on: Literal["all", "selected"] = "all",
         causal: bool = False,
     ):
         """Create the indexer.
 
         Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            width: width of the layer's input.
             num_selected_keys: keys that a query selects.
             index_heads: heads of the indexer.
             index_dim: head dimension of the indexer.
             trained_on: keys that its loss compares: "all" or "selected".
-            causal: whether keys after the query are excluded.
         """
         super().__init__()
-        counts = num_selected_keys, index_heads, index_dim
-        if min(counts) < 1:
-            names = "num_selected_keys, index_heads and index_dim"
-            raise OptionError(f"indexed: {names} must be >= 1, got {counts}")
-        if trained_on not in ("all", "selected"):
-            raise OptionError(f"indexed: trained_on must be all or selected, got {trained_on!r}")
         self.num_selected_keys, self.trained_on, self.causal = num_selected_keys, trained_on, causal
-        self.built_for = {"heads": heads, "head_dim": head_dim}
+        self.built_for = {"heads": heads, "head_dim": head_dim, "width": width}
         self.indexer = Indexer(width, index_heads, index_dim)
-
-    def refusals(self, x):
-        """Add reasons: the indexer has a fixed width."""
-        return super().refusals(x) or gate_refusals(x, self.indexer.width)
 
     def _read(self, x) -> tuple[Tensor, Tensor, Tensor]:
         """Return the a, w and b of the new tokens."""

@@ -39,10 +39,7 @@ class KimiDeltaAttention(DeltaAttention):
         )
         self.forget_bias, self.log_rate = draw_step_bias(inner), draw_rates(heads, 1)
 
-    def gates_of(self, states):
+    def gates(self, x):
         """Return the decays of the channels, and the step sizes."""
-        forget, bias = (
-            per_head(self.forget, states, self.heads),
-            self.forget_bias.view(self.heads, -1),
-        )
-        return softplus_decay(forget, bias, self.log_rate)[0], super().gates_of(states)[1]
+        forget, bias = per_head(self.forget, x), self.forget_bias.view(self.heads, -1)
+        return softplus_decay(forget, bias, self.log_rate)[0], super().gates(x)[1]

@@ -43,7 +43,6 @@ from longspan.attention.ops.feature_map_sums import (
 )
 from longspan.attention.ops.feature_maps import (
     EXPONENTIAL,
-    MAPS,
     Map,
     Projections,
     count_features,
@@ -55,6 +54,7 @@ from longspan.attention.ops.feature_pieces import mix
 from longspan.attention.ops.precision import as_operands, at_least_float32, dot_products
 from longspan.attention.ops.recurrence import CHUNK
 from longspan.attention.ops.softmax import pair_mask
+from longspan.attention.option_types import PositiveInt
 from longspan.errors import OptionError
 
 QUERIES = 256  # largest number of queries of a distillation
@@ -83,26 +83,18 @@ class LinearAttention(Attention):
         heads: int | None = None,
         head_dim: int | None = None,
         feature_map: Map = "elu",
-        feature_dim: int | None = None,
+        feature_dim: PositiveInt | None = None,
         distillation: bool = False,
         causal: bool = False,
     ):
         """Create the learned part of the feature map, if it has one.
 
         Args:
-            heads: number of heads; required by hedgehog and by `feature_dim`.
-            head_dim: head dimension, likewise.
             feature_map: phi, see the module.
             feature_dim: coordinates to which q and k are projected, or None.
             distillation: whether hedgehog learns from the weights of softmax attention too.
-            causal: whether keys after the query are excluded.
         """
         super().__init__()
-        if feature_map not in MAPS:
-            expected = f"must be one of {', '.join(MAPS)}; got {feature_map!r}"
-            raise OptionError(f"linear: option feature_map {expected}")
-        if feature_dim is not None and feature_dim < 1:
-            raise OptionError(f"linear: option feature_dim must be >= 1 or None, got {feature_dim}")
         if distillation and feature_map != "hedgehog":
             expected = f'requires feature_map="hedgehog", got {feature_map!r}'
             raise OptionError(f"linear: option distillation {expected}")

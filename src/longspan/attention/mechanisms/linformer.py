@@ -34,11 +34,10 @@ from longspan.attention.ops.pooling import (
     segment_tokens,
 )
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
+from longspan.attention.option_types import PositiveInt
 from longspan.errors import OptionError
 
-SHARING = ("none", "headwise", "key_value", "layerwise")
 MATRICES = ("learned", "random")
-PROJECTION = (*MATRICES, "mean", "max", "convolution")
 
 
 @register("linformer", size_option="rank")
@@ -69,7 +68,7 @@ class LinformerAttention(Attention):
         heads: int,
         max_length: int,
         layer: int = 0,
-        rank: int | list[int] = 256,
+        rank: PositiveInt | list[PositiveInt] = 256,
         sharing: Literal["none", "headwise", "key_value", "layerwise"] = "headwise",
         projection: Literal["learned", "random", "mean", "max", "convolution"] = "learned",
         seed: int = 0,
@@ -77,22 +76,15 @@ class LinformerAttention(Attention):
         """Create the projections along the sequence.
 
         Args:
-            heads: number of heads.
-            max_length: longest input.
-            layer: index of the layer.
             rank: number of slots; a list gives one number per layer.
             sharing: which heads, layers, keys and values share a projection.
             projection: kind of projection.
-            seed: seed of the random projection.
         """
         super().__init__()
         ranks = rank if isinstance(rank, list) else [rank] * (layer + 1)
-        if min(ranks, default=0) < 1 or len(ranks) <= layer:
-            expected = f"must be >= 1 and have an entry for layer {layer}"
+        if len(ranks) <= layer:
+            expected = f"must have an entry for layer {layer}"
             raise OptionError(f"linformer: option rank {expected}; got {rank}")
-        for value, names in ((sharing, SHARING), (projection, PROJECTION)):
-            if value not in names:
-                raise OptionError(f"linformer: expected one of {', '.join(names)}; got {value!r}")
         if sharing == "layerwise" and len(set(ranks)) > 1:
             expected = "requires one rank for all layers"
             raise OptionError(f"linformer: sharing='layerwise' {expected}, got {rank}")
@@ -101,6 +93,8 @@ class LinformerAttention(Attention):
         if projection == "mean":
             self.traits = dataclasses.replace(type(self).traits, row_sums="one")
         rows = heads if sharing == "none" and not pools else 1
+        if rows > 1:
+            self.built_for["heads"] = heads
         both = 1 if sharing in ("key_value", "layerwise") else 2
         columns = -(-max_length // self.rank) if projection == "convolution" else max_length
         slots = 1 if projection == "convolution" else self.rank
@@ -123,10 +117,8 @@ class LinformerAttention(Attention):
         return projection
 
     def refusals(self, x):
-        """Add reasons: a projection has heads, and is missing, superfluous or of another shape."""
-        reasons, shared, heads = super().refusals(x), x.shared, self.shape[1]
-        if heads not in (1, x.q.shape[1]):
-            reasons.append(f"heads must be {heads}, as built; got {x.q.shape[1]}")
+        """Add reasons: a projection is missing, superfluous or of another shape."""
+        reasons, shared = super().refusals(x), x.shared
         if not self.released:
             wrong = ["shared must be None: the mechanism owns its projection"]
             return reasons + wrong * (shared is not None)

@@ -16,8 +16,9 @@ than one.
     out_t = sum_s e^(x_ts) v_s / (e^(z_h) + sum_s e^(x_ts)),   x_ts = q_t . k_s / sqrt(D)
 """
 
-from longspan.attention.base import Traits, register
-from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.base import register
+from longspan.attention.ops.pattern_base import PatternAttention, pattern_traits
+from longspan.attention.option_types import NonNegativeInt
 from longspan.attention.patterns import Window
 
 
@@ -25,40 +26,22 @@ from longspan.attention.patterns import Window
 class LocalAttention(PatternAttention):
     """Attention to the keys at most `window` positions away."""
 
-    traits = Traits(
-        paper="Beltagy et al. 2020, https://arxiv.org/abs/2004.05150",
-        family="fixed pattern",
-        cost="T",
-        exact=True,
-        causal=True,
-        global_tokens=True,
-        scale=True,
-        bias=True,
-        relative=True,
-        sink_logits=True,
-        weight_dropout=True,
-        packed=True,
-        state_size="1",
-    )
+    traits = pattern_traits("Beltagy et al. 2020, https://arxiv.org/abs/2004.05150")
     small_options = {"window": 5}
 
     def __init__(
         self,
         *,
         heads: int | None = None,
-        window: int = 128,
-        sink_tokens: int = 0,
+        window: NonNegativeInt = 128,
+        sink_tokens: NonNegativeInt = 0,
         sink_logit: bool = False,
         causal: bool = False,
     ):
         """Build the window pattern.
 
         Args:
-            heads: number of heads, which `sink_logit` requires.
             window: keys on each side of a query, w.
-            sink_tokens: number of first tokens that every query attends to.
-            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
-            causal: whether keys after the query are excluded.
         """
         pattern = Window(window, 0 if causal else window)
         super().__init__(pattern, causal, sink_tokens, sink_logit, heads)

@@ -24,8 +24,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import Attention, Traits, register
-from longspan.attention.ops.gate_input import gate_logits, gate_refusals
+from longspan.attention.base import Traits, register
+from longspan.attention.ops.gate_input import GatedAttention, gate_logits
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.recurrence import CHUNK
 from longspan.attention.ops.softmax import pair_mask
@@ -34,7 +34,7 @@ LEVELS = 16  # the last is that of all buckets of at least 2^14 tokens
 
 
 @register("log_linear")
-class LogLinearAttention(Attention):
+class LogLinearAttention(GatedAttention):
     """Linear attention with sums of 1, 2, 4, ... earlier tokens, each with a weight."""
 
     traits = Traits(
@@ -52,22 +52,9 @@ class LogLinearAttention(Attention):
     )
     loops_over_length = True
 
-    def __init__(self, *, heads: int, head_dim: int, width: int, causal: bool = False):
-        """Create the projection of the weights of the levels; it has no options.
-
-        Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            width: width of the layer's input.
-            causal: whether keys after the query are excluded.
-        """
-        super().__init__()
-        self.causal, self.built_for = causal, {"heads": heads, "head_dim": head_dim}
+    def create_gates(self, heads, head_dim, width):
+        """Create the projection of the weights of the levels."""
         self.level_weights = nn.Linear(width, heads * LEVELS)
-
-    def refusals(self, x):
-        """Add the reason that the layer's input has another width."""
-        return super().refusals(x) or gate_refusals(x, self.level_weights.in_features)
 
     def attend(self, x):
         """Compute all rows."""

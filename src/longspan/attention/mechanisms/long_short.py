@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import Cache, Traits, register
-from longspan.attention.derivatives import apply_function
+from longspan.attention.derivatives import LinearFunction, apply_function
 from longspan.attention.masking import masked_softmax
 from longspan.attention.ops.blocks import SharedKeys, pattern_attention
 from longspan.attention.ops.convolution import convolve_values, make_depthwise_conv
@@ -34,6 +34,7 @@ from longspan.attention.ops.open_sizes import resize
 from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.attention.ops.precision import as_operands, dot_products
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
+from longspan.attention.option_types import NonNegativeInt, PositiveInt
 from longspan.attention.patterns import BlockWindow, Global, Pattern, Window
 from longspan.attention.value_norms import ValueNorm
 from longspan.errors import OptionError
@@ -62,20 +63,18 @@ class LongShortAttention(PatternAttention):
         *,
         heads: int,
         head_dim: int,
-        window: int = 96,
-        rank: int = 32,
+        window: NonNegativeInt = 96,
+        rank: NonNegativeInt = 32,
         variant: Literal["ls", "xiong"] = "ls",
         first_global: bool = False,
-        conv_kernel_size: int = 0,
-        segment: int = 16,
-        segment_rank: int = 1,
+        conv_kernel_size: NonNegativeInt = 0,
+        segment: PositiveInt = 16,
+        segment_rank: NonNegativeInt = 1,
         causal: bool = False,
     ):
         """Create the pattern, the landmarks and the convolution.
 
         Args:
-            heads: number of heads.
-            head_dim: head dimension.
             window: nearby positions, see the module; causal: at least `segment`.
             rank: landmarks per head of the bidirectional form.
             variant: "ls" compresses normalized keys and values, "xiong" unnormalized ones.
@@ -84,15 +83,8 @@ class LongShortAttention(PatternAttention):
                 first; odd, 0: none (causal: 0).
             segment: positions per segment of the causal form.
             segment_rank: landmarks per segment and head of the causal form.
-            causal: whether keys after the query are excluded.
         """
-        if min(window, rank, segment_rank, segment - 1) < 0:
-            got = f"{window}, {rank}, {segment_rank}, {segment}"
-            need = "window, rank, segment_rank must be >= 0 and segment >= 1"
-            raise OptionError(f"long_short: options {need}, got {got}")
-        if variant not in ("ls", "xiong"):
-            raise OptionError(f"long_short: option variant must be ls or xiong, got {variant!r}")
-        if conv_kernel_size and (conv_kernel_size < 0 or conv_kernel_size % 2 == 0 or causal):
+        if conv_kernel_size and (conv_kernel_size % 2 == 0 or causal):
             raise OptionError(
                 "long_short: option conv_kernel_size must be odd, or 0 (causal: 0); "
                 f"got {conv_kernel_size}"
@@ -188,22 +180,12 @@ def _causal_traits(traits: Traits, segment_rank: int) -> Traits:
     return dataclasses.replace(traits, state_size="1")
 
 
-class _InOrder(torch.autograd.Function):
+class _InOrder(LinearFunction):
     """Identity whose gradient is contiguous, as the compiled layer norm requires."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
         return x.view_as(x)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def tangents(ctx, tangent: Tensor) -> Tensor:
-        return tangent.view_as(tangent)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import Traits, register
+from longspan.attention.base import register
 from longspan.attention.masking import masked_softmax
 from longspan.attention.ops.blocks import pattern_rows, tokens_with_full_rows
 from longspan.attention.ops.dilation import LAYERED, make_dilated_window
@@ -37,9 +37,10 @@ from longspan.attention.ops.global_tokens import (
     combine_global_masks,
     gather_global_tokens,
 )
-from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.ops.pattern_base import PatternAttention, pattern_traits
 from longspan.attention.ops.precision import at_least_float32, dot_products
 from longspan.attention.ops.softmax import pair_mask, softmax_attention, softmax_reference
+from longspan.attention.option_types import NonNegativeInt, PositiveInt
 from longspan.attention.patterns import Global
 from longspan.errors import OptionError
 
@@ -48,21 +49,9 @@ from longspan.errors import OptionError
 class LongformerAttention(PatternAttention):
     """Window attention for local tokens, full attention for global tokens."""
 
-    traits = Traits(
-        paper="Beltagy et al. 2020, https://arxiv.org/abs/2004.05150",
-        family="fixed pattern",
-        cost="T",
-        exact=True,
-        causal=True,
-        global_tokens=True,
-        scale=True,
-        bias=True,
-        relative=True,
-        sink_logits=True,
-        weight_dropout=True,
-        packed=True,
+    traits = pattern_traits(
+        "Beltagy et al. 2020, https://arxiv.org/abs/2004.05150",
         needs_layer_input=True,
-        state_size="1",
         sizes=("heads", "head_dim", "layer"),
     )
     small_options = {"window": 5}
@@ -75,31 +64,23 @@ class LongformerAttention(PatternAttention):
         heads: int,
         head_dim: int,
         layer: int = 0,
-        window: int | list[int] = 256,
-        dilation: int | list[int] | list[list[int]] = 1,
-        first_global: bool | int = False,
+        window: NonNegativeInt | list[NonNegativeInt] = 256,
+        dilation: PositiveInt | list[PositiveInt] | list[list[PositiveInt]] = 1,
+        first_global: bool | NonNegativeInt = False,
         global_projections: bool = False,
-        sink_tokens: int = 0,
+        sink_tokens: NonNegativeInt = 0,
         sink_logit: bool = False,
         causal: bool = False,
     ):
         """Build the pattern of this layer, and the global projections.
 
         Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            layer: index of the layer.
             window: keys on each side of a query, w; a list gives one number per layer.
             dilation: step between the keys of a window (1: no gaps); a list gives one number per
                 head, or one list per layer.
             first_global: number of first tokens that are global; True: one.
             global_projections: whether global tokens have their own projections.
-            sink_tokens: number of first tokens that every query attends to.
-            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
-            causal: whether keys after the query are excluded.
         """
-        if first_global < 0:
-            raise OptionError(f"longformer: option first_global must be >= 0, got {first_global}")
         pattern = make_dilated_window("longformer", window, dilation, heads, layer, causal)
         first = tuple(range(int(first_global)))
         pattern = pattern | Global(first) if first else pattern
@@ -110,6 +91,8 @@ class LongformerAttention(PatternAttention):
         if first:
             self.traits = dataclasses.replace(self.traits, packed=False, anchored=True)
         if global_projections:
+            sizes = {"heads": heads, "head_dim": head_dim, "value_dim": head_dim}
+            self.built_for = {**self.built_for, **sizes, "width": heads * head_dim}
             self.traits = dataclasses.replace(
                 self.traits,
                 scale=False,
@@ -129,21 +112,14 @@ class LongformerAttention(PatternAttention):
             self.projections.copy(query, key, value)
 
     def refusals(self, x):
-        """Add reasons: projections have a width, and read the layer's input."""
+        """Add reasons: projections read the layer's input."""
         reasons = super().refusals(x)
         if self.projections is None:
             return reasons
-        D, width = self.projections.head_dim, self.projections.query.in_features
-        expected = self.projections.heads, D, D
-        if (sizes := (x.q.shape[1], x.q.shape[3], x.v.shape[3])) != expected:
-            reasons.append(f"(heads, D, E) must be {expected}, as built; got {sizes}")
         count = len(self.pattern.layout.full_rows)
-        if x.layer_input is not None:
-            if not reasons and (got := x.layer_input.states.shape[-1]) != width:
-                reasons.append(f"layer_input.states must be {width} wide, got {got}")
-        elif not x.is_step:
+        if x.layer_input is None and not x.is_step:
             reasons.append("global_projections=True requires layer_input")
-        elif x.cache is None and count:
+        elif x.layer_input is None and x.cache is None and count:
             reasons.append("the first step, of the global first tokens, requires layer_input")
         if x.is_step and x.cache is None and x.q.shape[2] < count:
             reason = f"the first step must have all {count} global tokens"

@@ -27,6 +27,7 @@ from longspan.attention.base import Attention, Traits, register
 from longspan.attention.ops.open_sizes import fit_block
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.recurrence import CHUNK
+from longspan.attention.option_types import PositiveInt
 from longspan.errors import OptionError
 
 
@@ -52,7 +53,7 @@ class LinearRecurrentUnit(Attention):
         self,
         *,
         heads: int,
-        states: int = 32,
+        states: PositiveInt = 32,
         r_min: float = 0.9,
         r_max: float = 0.999,
         causal: bool = False,
@@ -60,15 +61,11 @@ class LinearRecurrentUnit(Attention):
         """Draw the parameters of each head.
 
         Args:
-            heads: number of heads.
             states: complex numbers of a head, N.
             r_min: smallest |lambda| at first.
             r_max: largest |lambda| at first.
-            causal: whether later tokens are excluded.
         """
         super().__init__()
-        if states < 1:
-            raise OptionError(f"lru: option states must be >= 1, got {states}")
         if not 0 <= r_min <= r_max <= 1 or r_min == 1 or r_max == 0:
             expected = f"0 <= r_min <= r_max <= 1, got r_min={r_min} and r_max={r_max}"
             raise OptionError(f"lru: options must be {expected}")

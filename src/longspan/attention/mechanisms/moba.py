@@ -27,7 +27,7 @@ from longspan.attention.ops.selected_blocks import (
     selected_attention,
 )
 from longspan.attention.ops.softmax import softmax_reference
-from longspan.errors import OptionError
+from longspan.attention.option_types import PositiveInt
 
 
 @register("moba", size_option="block")
@@ -46,18 +46,20 @@ class MobaAttention(Attention):
     small_options = {"block": 4, "num_selected_blocks": 2}
     shared_state = ("k", "v", "means")
 
-    def __init__(self, *, block: int = 128, num_selected_blocks: int = 3, causal: bool = False):
+    def __init__(
+        self,
+        *,
+        block: PositiveInt = 128,
+        num_selected_blocks: PositiveInt = 3,
+        causal: bool = False,
+    ):
         """Store the sizes.
 
         Args:
             block: tokens per block.
             num_selected_blocks: other blocks that a query selects.
-            causal: whether keys after the query are excluded.
         """
         super().__init__()
-        if min(block, num_selected_blocks) < 1:
-            got = f"got {block}, {num_selected_blocks}"
-            raise OptionError(f"moba: block and num_selected_blocks must be >= 1, {got}")
         self.block, self.num_selected_blocks, self.causal = block, num_selected_blocks, causal
 
     def attend(self, x):

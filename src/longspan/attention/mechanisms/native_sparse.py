@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.ops.blocks import pattern_attention
-from longspan.attention.ops.gate_input import gate_logits, gate_refusals
+from longspan.attention.ops.gate_input import gate_logits
 from longspan.attention.ops.gathered_keys import gathered_softmax
 from longspan.attention.ops.open_sizes import count_blocks, resize, split_blocks
 from longspan.attention.ops.precision import at_least_float32, dot_products
@@ -41,6 +41,7 @@ from longspan.attention.ops.selected_blocks import (
     selected_attention,
 )
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
+from longspan.attention.option_types import NonNegativeInt, PositiveInt
 from longspan.attention.patterns import Causal, Pattern, Window
 from longspan.errors import OptionError
 
@@ -69,22 +70,19 @@ class NativeSparseAttention(Attention):
         heads: int,
         head_dim: int,
         width: int,
-        block: int = 64,
-        compressed_block: int = 32,
-        num_selected_blocks: int = 15,
-        first_blocks: int = 1,
-        local_blocks: int = 1,
-        window: int = 511,
+        block: PositiveInt = 64,
+        compressed_block: PositiveInt = 32,
+        num_selected_blocks: PositiveInt = 15,
+        first_blocks: NonNegativeInt = 1,
+        local_blocks: NonNegativeInt = 1,
+        window: NonNegativeInt = 511,
         compression: Literal["mean", "mlp"] = "mean",
-        shared_heads: int = 1,
+        shared_heads: PositiveInt = 1,
         causal: bool = False,
     ):
         """Create the gates and the compression.
 
         Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            width: width of the layer's input.
             block: tokens per selected block.
             compressed_block: tokens per compressed block, a divisor of `block`.
             num_selected_blocks: selected blocks besides the query's own.
@@ -93,19 +91,13 @@ class NativeSparseAttention(Attention):
             window: keys on each side of a query in the window.
             compression: f, "mean" or "mlp".
             shared_heads: consecutive heads that select together: heads of queries per head of keys.
-            causal: whether keys after the query are excluded.
         """
         super().__init__()
-        least = {"block": (block, 1), "num_selected_blocks": (num_selected_blocks, 1)}
-        least |= {"first_blocks": (first_blocks, 0), "local_blocks": (local_blocks, 0)}
-        least |= {"window": (window, 0)}
-        wrong = [f"{n} must be >= {low}, got {x}" for n, (x, low) in least.items() if x < low]
-        if compressed_block < 1 or block % compressed_block:
+        wrong = []
+        if block % compressed_block:
             wrong.append(f"compressed_block must divide block={block}, got {compressed_block}")
-        if shared_heads < 1 or heads % shared_heads:
+        if heads % shared_heads:
             wrong.append(f"shared_heads must divide heads={heads}, got {shared_heads}")
-        if compression not in ("mean", "mlp"):
-            wrong.append(f"compression must be mean or mlp, got {compression!r}")
         if wrong:
             raise OptionError(f"native_sparse cannot be built: {'; '.join(wrong)}")
         self.block, self.compressed_block, self.causal = block, compressed_block, causal
@@ -113,20 +105,14 @@ class NativeSparseAttention(Attention):
         self.first_blocks, self.local_blocks, self.window = first_blocks, local_blocks, window
         near: Pattern = Window(window, 0 if causal else window)
         self.pattern = near & Causal() if causal else near
-        self.built_for = {"heads": heads, "head_dim": head_dim}
+        self.built_for = {"heads": heads, "head_dim": head_dim, "width": width}
         self.gates = nn.Linear(width, 3 * heads)
         nn.init.zeros_(self.gates.bias)
         mlp = compression == "mlp"
+        if mlp:
+            self.built_for["value_dim"] = head_dim
         self.keys = BlockMLP(compressed_block, head_dim) if mlp else None
         self.values = BlockMLP(compressed_block, head_dim) if mlp else None
-
-    def refusals(self, x):
-        """Add reasons: gates and an MLP have a fixed width."""
-        reasons = super().refusals(x) or gate_refusals(x, self.gates.in_features)
-        if self.values is not None and (got := x.v.shape[3]) != self.values.width:
-            width = self.values.width
-            reasons.append(f"the width of values must be {width}, as built; got {got}")
-        return reasons
 
     def attend(self, x):
         """Compress all blocks, and compute all rows."""
@@ -261,7 +247,6 @@ class BlockMLP(nn.Module):
 
     def __init__(self, block: int, width: int):
         super().__init__()
-        self.width = width
         self.places = nn.Parameter(0.02 * torch.randn(block, width))
         self.hidden = nn.Linear(block * width, width)
         self.output = nn.Linear(width, width)

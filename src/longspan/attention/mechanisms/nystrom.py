@@ -30,6 +30,7 @@ from longspan.attention.ops.open_sizes import fit_block, is_open
 from longspan.attention.ops.pooling import averaging_matrix, membership_matrix, segment_tokens
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
+from longspan.attention.option_types import NonNegativeInt, PositiveInt
 from longspan.errors import OptionError
 
 
@@ -53,16 +54,15 @@ class NystromAttention(Attention):
         self,
         *,
         heads: int,
-        landmarks: int | None = 64,
-        iterations: int | None = 6,
-        conv_kernel_size: int = 0,
+        landmarks: PositiveInt | None = 64,
+        iterations: PositiveInt | None = 6,
+        conv_kernel_size: NonNegativeInt = 0,
         reads_padding: bool = False,
         inverse_scale: Literal["matrix", "batch"] = "matrix",
     ):
         """Create the convolution, if there is one.
 
         Args:
-            heads: number of heads.
             landmarks: number of landmarks, L; None: one for each token, which is exact attention.
             iterations: iterations of the inverse; None: exact inverse.
             conv_kernel_size: size of a depthwise convolution of the values along the sequence, odd;
@@ -72,14 +72,7 @@ class NystromAttention(Attention):
                 in the "batch", which couples its rows (transformers).
         """
         super().__init__()
-        if landmarks is not None and landmarks < 1:
-            raise OptionError(f"nystrom: option landmarks must be >= 1 or None, got {landmarks}")
-        if inverse_scale not in ("matrix", "batch"):
-            expected = f"must be matrix or batch, got {inverse_scale!r}"
-            raise OptionError(f"nystrom: option inverse_scale {expected}")
-        if iterations is not None and iterations < 1:
-            raise OptionError(f"nystrom: option iterations must be >= 1 or None, got {iterations}")
-        if conv_kernel_size and (conv_kernel_size < 0 or conv_kernel_size % 2 == 0):
+        if conv_kernel_size and conv_kernel_size % 2 == 0:
             expected = f"must be odd, or 0 (none); got {conv_kernel_size}"
             raise OptionError(f"nystrom: option conv_kernel_size {expected}")
         self.heads, self.landmarks, self.iterations = heads, landmarks, iterations

@@ -44,9 +44,9 @@ from longspan.attention.ops.feature_map_sums import (
 from longspan.attention.ops.feature_pieces import Product, mix_mapped
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import pair_mask
+from longspan.attention.option_types import PositiveInt
 from longspan.errors import OptionError
 
-NORMS = ("chi", "sqrt_d")
 LEAST = 1e-3
 Map = Literal["softmax", "hyperbolic", "trigonometric", "relu"]
 MAPS = ("softmax", "hyperbolic", "trigonometric", "relu")
@@ -82,45 +82,36 @@ class PerformerAttention(Attention):
         heads: int,
         head_dim: int,
         layer: int = 0,
-        features: int | None = 256,
+        features: PositiveInt | None = 256,
         feature_map: Map = "softmax",
         orthogonal: bool = True,
         norms: Literal["chi", "sqrt_d"] = "chi",
-        redraw_every: int | None = None,
+        redraw_every: PositiveInt | None = None,
         seed: int = 0,
         causal: bool = False,
     ):
         """Draw the projection (heads, rows, head_dim) from (seed, layer).
 
         Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            layer: index of the layer.
             features: number of features; None: the coordinates themselves, with relu only, as in
                 Long Range Arena.
             feature_map: phi, see the module.
             orthogonal: whether rows are orthogonal in blocks of D, which lowers the error.
             norms: norms of the rows: chi distributed, or all sqrt(D).
             redraw_every: training steps between redraws of the rows, or None.
-            seed: seed of the random draws.
-            causal: whether keys after the query are excluded.
         """
         super().__init__()
-        for value, names in ((feature_map, MAPS), (norms, NORMS)):
-            if value not in names:
-                raise OptionError(f"performer: expected one of {', '.join(names)}; got {value!r}")
         self.causal, self.feature_map, self.layer = causal, feature_map, layer
         self.orthogonal, self.norms = orthogonal, norms
         self.random, self.features = features is not None, features or head_dim
         rows, odd = divmod(self.features, 2) if feature_map in PAIRED else (self.features, 0)
-        if rows < 1 or odd or features == 0 or not (self.random or feature_map == "relu"):
-            least = "an even number" if feature_map in PAIRED else "at least 1"
+        if odd or not (self.random or feature_map == "relu"):
+            least = "an even number" if feature_map in PAIRED else "a number"
             raise OptionError(
                 f"performer, feature_map {feature_map!r}: features must be {least}, got {features}"
             )
-        if redraw_every is not None and (redraw_every < 1 or not self.random):
-            expected = "redraw_every must be >= 1, and requires features"
-            raise OptionError(f"performer: {expected}; got {redraw_every}")
+        if redraw_every is not None and not self.random:
+            raise OptionError(f"performer: redraw_every={redraw_every} requires features, got None")
         self.redraw_every = redraw_every
         # Chunks of other maps have levels, which one chunk after another raises.
         self.loops_over_length = causal and feature_map != "relu"

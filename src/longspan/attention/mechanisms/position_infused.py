@@ -25,6 +25,7 @@ from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.relative_positions import sinusoids
 from longspan.attention.ops.segments import SegmentAttention, segment_mask
 from longspan.attention.ops.softmax import softmax_reference
+from longspan.attention.option_types import NonNegativeInt, PositiveInt
 from longspan.errors import InputError
 
 
@@ -48,8 +49,8 @@ class PositionInfusedAttention(SegmentAttention):
     def __init__(
         self,
         *,
-        segment: int = 512,
-        memory: int = 512,
+        segment: PositiveInt = 512,
+        memory: NonNegativeInt = 512,
         backprop_through_memory: bool = False,
         causal: bool = False,
     ):
@@ -59,7 +60,6 @@ class PositionInfusedAttention(SegmentAttention):
             segment: tokens per segment.
             memory: tokens in the cache before a segment.
             backprop_through_memory: whether gradients flow through the memory.
-            causal: whether keys after the query are excluded.
         """
         super().__init__(segment, memory, backprop_through_memory, causal)
 

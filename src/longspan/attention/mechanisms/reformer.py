@@ -42,6 +42,7 @@ from longspan.attention.ops.hashing import (
 from longspan.attention.ops.open_sizes import fit_block, pad_to_blocks, resize
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import biased_part, merge_parts, softmax_part
+from longspan.attention.option_types import PositiveInt
 from longspan.errors import OptionError
 
 EPSILON = 1e-6  # added to the mean square of u, as in Trax and transformers
@@ -77,14 +78,14 @@ class ReformerAttention(Attention):
         head_dim: int,
         max_length: int,
         layer: int = 0,
-        chunk: int = 64,
-        hashes: int = 2,
-        buckets: int | list[int] | None = None,
+        chunk: PositiveInt = 64,
+        hashes: PositiveInt = 2,
+        buckets: PositiveInt | list[PositiveInt] | None = None,
         scale: Literal["root", "none"] = "root",
         dedupe: bool = False,
         same_bucket: bool = False,
         wrap: bool = False,
-        grid: int | None = None,
+        grid: PositiveInt | None = None,
         seed: int = 0,
         same_hashes: bool = False,
         causal: bool = False,
@@ -92,10 +93,6 @@ class ReformerAttention(Attention):
         """Draw the hashes from (seed, layer), or from the seed alone.
 
         Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            max_length: longest input.
-            layer: index of the layer.
             chunk: slots per chunk.
             hashes: number of hash rounds.
             buckets: number of buckets, or the sizes of hashes whose product they are; None: about
@@ -108,19 +105,13 @@ class ReformerAttention(Attention):
                 the least common multiple of its chunk lengths). The first chunk then looks back at
                 the last one, even if it is padding, and causal chunks begin where all tokens, also
                 later ones, put them; padding moves chunks. None: chunks hold real tokens only.
-            seed: seed of the random draws.
             same_hashes: whether all layers draw the same hashes, those of transformers' `hash_seed`
                 on CPU.
-            causal: whether keys after the query are excluded.
         """
         super().__init__()
-        if min(chunk, hashes) < 1:
-            raise OptionError(f"reformer: chunk and hashes must be >= 1, got {chunk}, {hashes}")
-        if scale not in ("root", "none"):
-            raise OptionError(f"reformer: option scale must be root or none, got {scale!r}")
         if wrap and (causal or same_bucket):
             raise OptionError("reformer: wrap=True excludes causal=True and same_bucket=True")
-        if grid is not None and (grid < 1 or grid % chunk or wrap or same_bucket):
+        if grid is not None and (grid % chunk or wrap or same_bucket):
             need = f"a multiple of {chunk=}, got {grid}; it excludes wrap=True, which it implies"
             raise OptionError(f"reformer: option grid must be {need}, and same_bucket=True")
         if buckets is None:

@@ -31,10 +31,8 @@ class RetentionAttention(RecurrentAttention):
         """Build the mechanism.
 
         Args:
-            heads: number of heads.
             decay: factor of a weight for each token of distance, by head, above 0 and at most 1;
                 None: 1 - 2^(-5 - h).
-            causal: whether keys after the query are excluded.
         """
         super().__init__()
         self.causal, self.built_for = causal, {"heads": heads}

@@ -41,9 +41,9 @@ from longspan.attention.ops.softmax import (
     softmax_part,
     softmax_reference,
 )
+from longspan.attention.option_types import NonNegativeInt, PositiveInt
 from longspan.errors import OptionError
 
-SORTING = ("attention", "linear", "mlp")
 SORTED = ("sorted_k", "sorted_v", "sorted_real", "first", "means", "columns")
 
 
@@ -73,11 +73,11 @@ class SinkhornAttention(Attention):
         head_dim: int,
         max_length: int,
         layer: int = 0,
-        block: int | None = None,
+        block: PositiveInt | None = None,
         sorting: Literal["attention", "linear", "mlp"] = "attention",
-        iterations: int = 7,
+        iterations: NonNegativeInt = 7,
         temperature: float = 0.7,
-        sortcut: int | None = None,
+        sortcut: PositiveInt | None = None,
         gumbel: bool = False,
         seed: int = 0,
         causal: bool = False,
@@ -85,22 +85,18 @@ class SinkhornAttention(Attention):
         """Create the sort net (none for "attention") and draw the noise from (seed, layer).
 
         Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            max_length: longest input.
-            layer: index of the layer.
             block: tokens per block, b; None: about sqrt(max_length).
             sorting: scores between blocks.
             iterations: Sinkhorn normalizations before the last division of the rows.
             temperature: divisor of the scores.
             sortcut: with m, all queries see the first m sorted blocks and their own (section 3.4).
             gumbel: whether noise is added to R in training, equal for all rows, redrawn every step.
-            seed: seed of the random draws.
-            causal: whether keys after the query are excluded.
         """
         super().__init__()
-        if reasons := _option_reasons(block, sorting, iterations, temperature, sortcut, causal):
-            raise OptionError(f"sinkhorn cannot be built: {'; '.join(reasons)}")
+        if temperature <= 0:
+            raise OptionError(f"sinkhorn: option temperature must be > 0, got {temperature}")
+        if sortcut is not None and causal:
+            raise OptionError(f"sinkhorn: causal=True requires sortcut=None, got {sortcut}")
         if block is not None:
             self.traits = dataclasses.replace(type(self).traits, cost="T^2")
         self.block = block or max(4, 4 * round(max_length**0.5 / 4))
@@ -108,16 +104,13 @@ class SinkhornAttention(Attention):
         self.redraw_every = 1 if gumbel else None
         self.sort = Sorter(sorting, iterations, temperature, causal)
         self.sort.make(heads, head_dim, max_length, self.block, gumbel)
+        if gumbel or self.sort.net is not None:
+            self.built_for = {"heads": heads, "head_dim": head_dim, "max_length": max_length}
         self.redraw(seed)
 
     def redraw(self, seed: int) -> None:
         """Draw new noise (with `gumbel`) from (seed, layer)."""
         self.sort.redraw(seed * 1_000_003 + self.layer)
-
-    def refusals(self, x):
-        """Add reasons: sort net and noise have fixed heads and a maximum length."""
-        reasons = super().refusals(x) + self.sort.shape_reasons(x.q)
-        return reasons + self.sort.length_reasons(x.before + x.q.shape[2])
 
     def attend(self, x):
         """Attend to local keys block by block; compute the rows of global tokens separately."""
@@ -278,21 +271,3 @@ def _product(S: Tensor, x: Tensor, scale: Tensor | None) -> Tensor:
     y = at_least_float32(x) if x.dtype == torch.float16 else x  # small weights underflow in float16
     y = (S.to(y.dtype) @ y.flatten(3)).unflatten(3, x.shape[3:])
     return (y if scale is None else y * scale.to(y.dtype)[..., None]).to(x.dtype)
-
-
-def _option_reasons(block, sorting, iterations, temperature, sortcut, causal) -> list[str]:
-    """Return the reasons why the options are invalid."""
-    reasons = []
-    if block is not None and block < 1:
-        reasons.append(f"block must be >= 1 or None (from max_length), got {block}")
-    if sorting not in SORTING:
-        reasons.append(f"sorting must be one of {', '.join(SORTING)}; got {sorting!r}")
-    if iterations < 0:
-        reasons.append(f"iterations must be >= 0, got {iterations}")
-    if temperature <= 0:
-        reasons.append(f"temperature must be > 0, got {temperature}")
-    if sortcut is not None and sortcut < 1:
-        reasons.append(f"sortcut must be >= 1 or None (each block its own), got {sortcut}")
-    if sortcut is not None and causal:
-        reasons.append("causal=True requires sortcut=None")
-    return reasons

@@ -14,8 +14,9 @@ for D x. Bidirectional: both directions, in which a token itself counts once.
 from torch import nn
 
 from longspan.attention.base import register
+from longspan.attention.ops.gate_input import GatedAttention
 from longspan.attention.ops.recurrent_base import (
-    GatedRecurrence,
+    RecurrentAttention,
     draw_rates,
     draw_step_bias,
     gated_traits,
@@ -25,7 +26,7 @@ from longspan.attention.ops.recurrent_base import (
 
 
 @register("ssd")
-class SSDAttention(GatedRecurrence):
+class SSDAttention(GatedAttention, RecurrentAttention):
     """Linear attention with a step size per token and head, which writes and forgets."""
 
     traits = gated_traits("Dao and Gu 2024, https://arxiv.org/abs/2405.21060", scale=True)
@@ -35,8 +36,8 @@ class SSDAttention(GatedRecurrence):
         self.step_size = nn.Linear(width, heads, bias=False)
         self.step_bias, self.log_rate = draw_step_bias(heads), draw_rates(heads, 1)
 
-    def gates_of(self, states):
+    def gates(self, x):
         """Return -a d and the step size d."""
-        steps = per_head(self.step_size, states, self.heads)
+        steps = per_head(self.step_size, x)
         decay, step = softplus_decay(steps, self.step_bias[:, None], self.log_rate)
         return decay, step[..., 0]

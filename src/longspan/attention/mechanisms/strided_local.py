@@ -22,7 +22,7 @@ from longspan.attention.derivatives import LinearFunction, apply_function
 from longspan.attention.masking import apply_mask
 from longspan.attention.ops.open_sizes import count_blocks, fit_block
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
-from longspan.errors import OptionError
+from longspan.attention.option_types import PositiveInt
 
 
 @register("strided_local", size_option="block")
@@ -46,7 +46,7 @@ class StridedLocalAttention(Attention):
         *,
         heads: int | None = None,
         max_length: int,
-        block: int = 50,
+        block: PositiveInt = 50,
         length: Literal["max", "real"] = "max",
         extra_block: bool = True,
         sink_logit: bool = False,
@@ -54,19 +54,12 @@ class StridedLocalAttention(Attention):
         """Build the mechanism.
 
         Args:
-            heads: number of heads, which `sink_logit` requires.
-            max_length: longest input.
             block: maximum size of a group, b.
             length: "max": n is max_length (the release pads every text to it); "real": n is the
                 number of tokens of the row, so that short rows also have groups of b.
             extra_block: whether a multiple of b gets an extra block; if not, m = ceil(n / b).
-            sink_logit: whether each head learns a logit z, a term e^z of its denominators.
         """
         super().__init__()
-        if block < 1:
-            raise OptionError(f"strided_local: option block must be >= 1, got {block}")
-        if length not in ("max", "real"):
-            raise OptionError(f"strided_local: option length must be max or real, got {length!r}")
         self.built_for = {"max_length": max_length}
         if sink_logit:
             self.create_sink_logits(heads)

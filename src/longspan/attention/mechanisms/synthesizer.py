@@ -31,6 +31,7 @@ from longspan.attention.ops.draws import draw_normal, to_defaults
 from longspan.attention.ops.open_sizes import count_blocks, resize
 from longspan.attention.ops.precision import dot_products
 from longspan.attention.ops.softmax import pair_mask
+from longspan.attention.option_types import PositiveInt
 from longspan.attention.traits import Projected
 from longspan.errors import OptionError
 
@@ -63,7 +64,7 @@ class SynthesizerAttention(Attention):
         max_length: int,
         layer: int = 0,
         scores: str = "factorized_random",
-        factors: int = 8,
+        factors: PositiveInt = 8,
         trainable: bool = True,
         mixture: Literal["convex", "sum"] = "convex",
         seed: int = 0,
@@ -72,26 +73,16 @@ class SynthesizerAttention(Attention):
         """Create the parts.
 
         Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            max_length: longest input.
-            layer: index of the layer.
             scores: names of the parts i, joined by "+".
             factors: number of factors of `factorized_random`.
             trainable: whether random parts are trained; if not, they are drawn from (seed, layer).
             mixture: "convex": weights w as above; "sum": all parts have weight one.
-            seed: seed of the random draws.
-            causal: whether keys after the query are excluded.
         """
         super().__init__()
         names = scores.split("+")
         if not set(names) <= set(TERMS) or len(set(names)) < len(names):
             choice = f"different names of {', '.join(TERMS)}, joined by +"
             raise OptionError(f"synthesizer: option scores must be {choice}; got {scores!r}")
-        if factors < 1:
-            raise OptionError(f"synthesizer: option factors must be >= 1, got {factors}")
-        if mixture not in ("convex", "sum"):
-            raise OptionError(f"synthesizer: option mixture must be convex or sum, got {mixture!r}")
         self.built_for = {"heads": heads, "head_dim": head_dim, "max_length": max_length}
         self.causal, self.factors = causal, factors
         generator = None if trainable else torch.Generator().manual_seed(seed * 1_000_003 + layer)

@@ -17,6 +17,7 @@ import torch
 
 from longspan.attention.base import Traits, register
 from longspan.attention.ops.relative_positions import RelativeAttention
+from longspan.attention.option_types import NonNegativeInt, PositiveInt
 
 
 @register("transformer_xl", size_option="memory")
@@ -41,9 +42,9 @@ class TransformerXLAttention(RelativeAttention):
         *,
         heads: int,
         head_dim: int,
-        segment: int = 512,
-        memory: int = 512,
-        clamp: int | None = None,
+        segment: PositiveInt = 512,
+        memory: NonNegativeInt = 512,
+        clamp: NonNegativeInt | None = None,
         same_length: bool = False,
         backprop_through_memory: bool = False,
         causal: bool = False,
@@ -51,15 +52,12 @@ class TransformerXLAttention(RelativeAttention):
         """Create the parameters of the relative positions.
 
         Args:
-            heads: number of heads.
-            head_dim: head dimension.
             segment: tokens per segment.
             memory: tokens in the memory before a segment.
             clamp: longest distance; longer ones count as this one; None: no limit.
             same_length: whether every query sees at most `memory` keys back, beside its own, as in
                 the authors' TensorFlow code (PyTorch: one fewer).
             backprop_through_memory: whether gradients flow through the memory.
-            causal: whether keys after the query are excluded.
         """
         super().__init__(heads, head_dim, segment, memory, clamp, backprop_through_memory, causal)
         self.reach = memory if same_length else None

@@ -176,23 +176,9 @@ class Sorter(nn.Module):
     def make(self, heads: int, width: int, max_length: int, block: int, gumbel: bool) -> None:
         """Create learned weights, and a buffer for the noise."""
         blocks, learned = -(-max_length // block), self.sorting != "attention"
-        self.fixed = (heads, width, max_length) if learned or gumbel else None
         hidden = self.sorting == "mlp"
         self.net = SortNet(heads, width, blocks, hidden) if learned else None
         self.register_buffer("noise", torch.zeros(heads, blocks, blocks) if gumbel else None)
-
-    def shape_reasons(self, q: Tensor) -> list[str]:
-        """Return why net and noise do not fit these heads."""
-        sizes = (q.shape[1], q.shape[3])
-        if self.fixed is None or sizes == self.fixed[:2]:
-            return []
-        return [f"(heads, head_dim) must be {self.fixed[:2]}, as built; got {sizes}"]
-
-    def length_reasons(self, T: int) -> list[str]:
-        """Return why net and noise do not fit this length."""
-        if self.fixed is None or self.fixed[2] >= T:
-            return []
-        return [f"T={T} exceeds max_length={self.fixed[2]}; build with a larger max_length"]
 
     @torch.no_grad()
     def redraw(self, seed: int) -> None:

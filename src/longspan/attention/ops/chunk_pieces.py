@@ -52,7 +52,7 @@ def chunk_softmax(
 def is_piecewise(q: Tensor, k: Tensor, v: Tensor, chunk: int) -> bool:
     """Return whether `chunk_softmax` applies: the fused kernel on CPU, and no compiler.
 
-    In half precision it takes less memory too, but a quarter more time (docs/performance.md).
+    In half precision it takes less memory, a quarter more time (docs/development/performance.md).
     """
     is_wide = v.dtype.itemsize >= 4 and not torch.compiler.is_compiling()
     return is_wide and has_fused_kernel(q[..., :chunk, :], k, v)

@@ -2,7 +2,7 @@
 
 On CPU it is a product with a band matrix for each block of positions. That takes 0.2 to 0.6 of the
 time of torch's convolution, whose gradient of the kernel has errors of several percent for some
-lengths (torch 2.13, docs/decisions.md).
+lengths (torch 2.13, docs/development/decisions.md).
 """
 
 from collections.abc import Iterator

@@ -32,12 +32,8 @@ def make_dilated_window(
         for what, rows in (("window", widths), ("dilation", steps))
         if layered[what] and layer >= len(rows)
     ]
-    if any(width < 0 for width in widths):
-        reasons.append(f"window must be >= 0, got {window}")
     if any(len(row) != heads for row in steps):
         reasons.append(f"dilation must be one number, or one per head ({heads}), got {dilation}")
-    if any(step < 1 for row in steps for step in row):
-        reasons.append(f"dilation must be >= 1 (1: every key), got {dilation}")
     if reasons:
         raise OptionError(f"{name} cannot be built: {'; '.join(reasons)}")
     before = widths[layer if layered["window"] else 0]

@@ -6,7 +6,7 @@ Values and features of all keys are summed once, to M x E and M numbers. `mix` t
 all queries and keys, M numbers for each, and keeps them for the backward pass. `mix_mapped` is for
 maps with more features than coordinates: on CPU, features exist for one piece of the tokens at a
 time, which stays in the processor's cache, and the backward pass computes them again. That is more
-operations in less time, and no memory that grows with M x T (docs/performance.md).
+operations in less time, and no memory that grows with M x T (docs/development/performance.md).
 """
 
 from collections.abc import Callable, Iterator

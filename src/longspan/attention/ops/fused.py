@@ -15,7 +15,7 @@ from longspan.attention.derivatives import differentiable_gradients, has_transfo
 from longspan.attention.masking import apply_mask, is_true, masked_softmax, score_bias
 from longspan.attention.ops.precision import dot_products
 
-FEWEST_ROWS = 32  # of a block for which the fused kernel gains (docs/decisions.md)
+FEWEST_ROWS = 32  # of a block for which the fused kernel gains (docs/development/decisions.md)
 PLAIN = (Tensor, torch.nn.Parameter)
 ALIGNMENT = 16  # bytes that kernels on CUDA load at a time
 

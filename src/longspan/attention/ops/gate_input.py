@@ -1,8 +1,9 @@
-"""Input of the gates of a mechanism: that of the layer, or its keys where none is at hand."""
+"""Gates of a mechanism, and their input: that of the layer, or its keys where none is at hand."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longspan.attention.base import Attention
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.inputs import Inputs
 from longspan.attention.ops.precision import at_least_float32
@@ -21,11 +22,16 @@ def gate_logits(x: Inputs, layer: nn.Linear) -> Tensor:
     return F.linear(states, layer.weight.to(states.dtype), layer.bias.to(states.dtype))
 
 
-def gate_refusals(x: Inputs, width: int) -> list[str]:
-    """Return the reason why gates built for inputs of a width cannot read those of a call."""
-    if x.layer_input is not None:
-        got, expected = x.layer_input.states.shape[-1], f"layer_input.states must be {width} wide"
-        return [] if got == width else [f"{expected}, as built; got {got}"]
-    read = f"layer_input is required: the gates read {width} numbers of a token"
-    got = x.q.shape[1] * x.k.shape[3]
-    return [] if got == width else [f"{read}, its keys have {got}"]
+class GatedAttention(Attention):
+    """Attention whose gates are computed from the layer's input."""
+
+    def __init__(self, *, heads: int, head_dim: int, width: int, causal: bool = False):
+        """Create the maps to the gates."""
+        super().__init__()
+        self.causal, self.heads = causal, heads
+        self.built_for = {"heads": heads, "head_dim": head_dim, "width": width}
+        self.create_gates(heads, head_dim, width)
+
+    def create_gates(self, heads: int, head_dim: int, width: int) -> None:
+        """Create the parameters of the gates."""
+        raise TypeError(f"{type(self).__name__} does not define create_gates")

@@ -2,12 +2,12 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from longspan.attention.base import Attention, append_tokens
+from longspan.attention.base import Attention, Traits, append_tokens
 from longspan.attention.cache import keep_tokens
 from longspan.attention.dispatch import attend_each
 from longspan.attention.ops.blocks import (
@@ -18,9 +18,17 @@ from longspan.attention.ops.blocks import (
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.attention.patterns import Causal, FirstKeys, Fixed, Pattern, Strided
 from longspan.attention.relative_bias import RelativeBias
-from longspan.errors import OptionError
 
 PIECE = 256  # tokens of a step that are processed together
+
+
+def pattern_traits(paper: str, **others: Any) -> Traits:
+    """Return the traits that patterns of constant width have, and those of one of them."""
+    claims: dict[str, Any] = dict.fromkeys(
+        ("exact", "causal", "global_tokens", "scale", "bias", "relative", "sink_logits"), True
+    )
+    claims |= {"family": "fixed pattern", "weight_dropout": True, "packed": True}
+    return Traits(paper=paper, cost="T", state_size="1", **claims, **others)
 
 
 class Kept(NamedTuple):
@@ -70,8 +78,6 @@ class PatternAttention(Attention):
             heads: number of heads; None: any, without `sink_logit`.
         """
         super().__init__()
-        if sink_tokens < 0:
-            raise OptionError(f"{self.name}: option sink_tokens must be >= 0, got {sink_tokens}")
         if sink_tokens:
             pattern = pattern | FirstKeys(sink_tokens)
             # The first tokens are those at the first positions, of each document.
@@ -80,16 +86,11 @@ class PatternAttention(Attention):
             self.create_sink_logits(heads)
         self.causal = causal
         self.pattern = pattern & Causal() if causal else pattern
+        if self.pattern.heads > 1:
+            self.built_for = {**self.built_for, "heads": self.pattern.heads}
         # Factorized patterns have no blocks.
         each = (x for x in self.pattern.each if not isinstance(x, Strided | Fixed))
         self.layouts = [x.layout for x in each]
-
-    def refusals(self, x):
-        """Add reasons: a pattern that differs between heads has a fixed number of heads."""
-        reasons, heads = super().refusals(x), self.pattern.heads
-        if heads not in (1, x.q.shape[1]):
-            reasons.append(f"the pattern has {heads} heads, got {x.q.shape[1]}")
-        return reasons
 
     def attend(self, x):
         """Attend over the pairs of the pattern."""

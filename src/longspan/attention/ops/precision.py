@@ -16,7 +16,7 @@ def empty_rows(x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
 def as_operands(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Return tensors as operands of products: contiguous in half precision on CPU.
 
-    There torch copies other layouts itself, number by number (docs/performance.md).
+    There torch copies other layouts itself, number by number (docs/development/performance.md).
     """
     return tuple(
         x.contiguous() if x.device.type == "cpu" and x.dtype.itemsize < 4 else x for x in tensors

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention, Inputs, Traits
-from longspan.attention.ops.gate_input import gate_input, gate_refusals
+from longspan.attention.ops.gate_input import gate_input
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.recurrence import CHUNK, mix, mix_both_ways
 
@@ -123,49 +123,15 @@ class RecurrentAttention(Attention):
         return once * (1 if self.causal else 2) + 2 * T * maps // heads
 
 
-class GatedRecurrence(RecurrentAttention):
-    """Recurrence whose gates are computed from the layer's input."""
-
-    def __init__(self, *, heads: int, head_dim: int, width: int, causal: bool = False):
-        """Create the maps to the gates.
-
-        Args:
-            heads: number of heads.
-            head_dim: head dimension.
-            width: width of the layer's input.
-            causal: whether keys after the query are excluded.
-        """
-        super().__init__()
-        self.causal, self.heads, self.width = causal, heads, width
-        self.built_for = {"heads": heads, "head_dim": head_dim}
-        self.create_gates(heads, head_dim, width)
-
-    def create_gates(self, heads: int, head_dim: int, width: int) -> None:
-        """Create the parameters that `gates_of` reads."""
-        raise TypeError(f"{type(self).__name__} does not define create_gates")
-
-    def gates_of(self, states: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return the gates, as `gates`, of the layer's input (B, T, W)."""
-        raise TypeError(f"{type(self).__name__} does not define gates_of")
-
-    def gates(self, x):
-        """Return the gates of the layer's input, or of the keys."""
-        return self.gates_of(gate_input(x))
-
-    def refusals(self, x):
-        """Add the reason that the gates were built for another width."""
-        return super().refusals(x) or gate_refusals(x, self.width)
-
-
 def normalized(x: Tensor) -> Tensor:
     """Return rows of length one; rows of zeros stay zero."""
     return x * (x.square().sum(-1, keepdim=True) + SMALLEST_NORM).rsqrt()
 
 
-def per_head(map: nn.Module, states: Tensor, heads: int) -> Tensor:
-    """Return a linear map of the layer's input, in at least float32, by head (B, H, T, ...)."""
-    weight = next(map.parameters())
-    return at_least_float32(map(states.to(weight.dtype)).unflatten(-1, (heads, -1))).transpose(1, 2)
+def per_head(map: nn.Module, x: Inputs) -> Tensor:
+    """Return a linear map of the input of the gates, in at least float32, by head (B, H, T, N)."""
+    states = map(gate_input(x).to(next(map.parameters()).dtype))
+    return at_least_float32(states.unflatten(-1, (x.q.shape[1], -1))).transpose(1, 2)
 
 
 def draw_rates(heads: int, least: float | int) -> nn.Parameter:

@@ -7,7 +7,7 @@ u and w a vector per head. Distances count along the keys in their order: memory
 
 On CPU the scores and weights of some queries of some heads exist at a time, in buffers that all
 pieces use. The backward pass computes them again: eleven products in place of nine, in the time of
-keeping the weights of all queries (docs/performance.md).
+keeping the weights of all queries (docs/development/performance.md).
 """
 
 import itertools
@@ -23,7 +23,6 @@ from longspan.attention.ops.fused import has_fused_kernel
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.segments import Rows, SegmentAttention, segment_mask
 from longspan.attention.relative_bias import shift_to_keys
-from longspan.errors import OptionError
 
 HEADS, BLOCK = 8, 128  # heads and queries of a piece
 QUERY_BLOCK = 256  # queries whose scores are computed at once
@@ -161,7 +160,7 @@ def relative_softmax(
 def is_piecewise(q: Tensor, k: Tensor, v: Tensor, source_dtype: torch.dtype) -> bool:
     """Return whether `relative_softmax` applies: the fused kernel's place, and no compiler.
 
-    With few queries, and for gradients in half precision, it takes more time (docs/performance.md).
+    It is slower with few queries, and for gradients in half precision.
 
     Args:
         q: queries (B, H, T, D), in float32 or wider, as keys and values.
@@ -283,8 +282,6 @@ class RelativeAttention(SegmentAttention):
     ):
         """Create P, u and w (normal with standard deviation 0.02, as in the authors' code)."""
         super().__init__(segment, memory, backprop_through_memory, causal)
-        if clamp is not None and clamp < 0:
-            raise OptionError(f"{self.name}: option clamp must be >= 0 or None, got {clamp}")
         self.clamp, self.built_for = clamp, {"heads": heads, "head_dim": head_dim}
         self.position = nn.Parameter(torch.empty(heads, head_dim, heads * head_dim))
         self.content_bias = nn.Parameter(torch.empty(heads, head_dim))

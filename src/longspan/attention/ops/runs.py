@@ -64,7 +64,7 @@ def is_piecewise(q: Tensor, k: Tensor, v: Tensor, block: int) -> bool:
     """Return whether `run_softmax` applies, which needs the fused kernel and no compiler.
 
     Where it applies it takes less memory than gathering all runs, and about the time or less
-    (docs/decisions.md).
+    (docs/development/decisions.md).
     """
     return not torch.compiler.is_compiling() and has_fused_kernel(q[..., :block, :], k, v)
 

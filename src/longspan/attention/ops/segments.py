@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.base import Attention, Cache, Inputs, append_tokens
-from longspan.errors import OptionError
 
 
 class Rows(NamedTuple):
@@ -108,10 +107,6 @@ class SegmentAttention(Attention):
     def __init__(self, segment: int, memory: int, backprop_through_memory: bool, causal: bool):
         """Store the sizes, and whether gradients flow through the memory."""
         super().__init__()
-        reasons = [f"segment must be >= 1, got {segment}"] if segment < 1 else []
-        reasons += [f"memory must be >= 0, got {memory}"] if memory < 0 else []
-        if reasons:
-            raise OptionError(f"{self.name} cannot be built: {'; '.join(reasons)}")
         self.segment, self.memory, self.causal = segment, memory, causal
         self.backprop_through_memory = backprop_through_memory
 

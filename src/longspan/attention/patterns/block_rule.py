@@ -47,8 +47,6 @@ class BlockRule:
         """Raise OptionError for invalid values and combinations."""
         one_end = not (self.first and self.last)
         reasons = {
-            f"block must be >= 1, got {self.block}": self.block < 1,
-            f"global_tokens must be >= 0, got {self.prefix}": self.prefix < 0,
             f"sampling={self.sampling!r} requires global_blocks='ends' and causal=False": (
                 self.sampling in ("original", "transformers") and one_end
             ),

@@ -14,18 +14,22 @@ from longspan.report.charts.attention_spans import (
 )
 from longspan.report.charts.contexts import attention_by_bucket, loss_by_context
 from longspan.report.charts.curves import QUANTITIES, learning_curves
-from longspan.report.charts.intervals import score_intervals, slice_series
+from longspan.report.charts.intervals import score_intervals, series_chart, slice_series
 from longspan.report.charts.pictures import Heatmap, Picture, save_svg
 from longspan.report.charts.rollout_pictures import draw_rollouts
 from longspan.report.charts.similarity_maps import draw_similarity, draw_similarity_grid
-from longspan.report.charts.styles import PRINT, Medium, Spec, save_chart
+from longspan.report.charts.styles import PRINT, Medium, Spec, run_label, save_chart
+from longspan.report.charts.sweeps import sweep_charts
 from longspan.report.charts.tradeoff import PANELS, score_against_cost
 from longspan.report.context import Context
 from longspan.report.leaderboard.values import Leaderboard
+from longspan.report.numbers import ratio
 from longspan.report.tables.attention_span import required_spans
 from longspan.report.tables.columns import measured_task_rows
 from longspan.report.tables.context_use import measured_rows
+from longspan.report.tables.efficiency import group_title, measurement_groups, over_baseline
 from longspan.report.tables.slices import properties
+from longspan.report.tables.sweep import SweepPoint, length_points, sweep_points
 from longspan.report.tables.table import slug
 from longspan.results import BASELINE, Analysis
 
@@ -77,6 +81,25 @@ def slice_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
             yield from _chart(board, f"slices {task.label} {name}", caption, chart)
 
 
+def length_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
+    """Draw the test score against the length of the evaluation, for each task."""
+    columns = range(len(board.columns))
+    points = [x for i in columns for x in length_points(board, context.evaluations, i)]
+    return _sweep(board, "length", points, context)
+
+
+def sweep_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
+    """Draw the test score against the swept option, for each group of runs."""
+    return _sweep(board, context.sweep or "", sweep_points(board, context.sweep), context)
+
+
+def _sweep(
+    board: Leaderboard, option: str, points: Sequence[SweepPoint], context: Context
+) -> Iterator[Figure]:
+    for label, chart in sweep_charts(points, option, context.styles.medium):
+        yield from _chart(board, f"sweep {option} {label}", f"{label}, by {option}", chart)
+
+
 def span_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
     """Draw the required span by task, then the span by mechanism and by layer for each task."""
     required = span_by_task(required_spans(board, context.analyses), context.styles)
@@ -106,6 +129,26 @@ def context_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
         ("context {}", f"{{}}, {losses}", lambda i: loss_by_context(rows(i), context.styles)),
         ("buckets {}", f"{{}}, {buckets}", lambda i: attention_by_bucket(rows(i), context.styles)),
     )
+
+
+def efficiency_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
+    """Draw speed over that of the baseline by length, behind the first leaderboard."""
+    styles, axis = context.styles, f"Speed over {BASELINE}"
+    for number, record in enumerate(context.efficiency_of(board), 1):
+        for group, measurements in measurement_groups(record).items():
+            points = [
+                {
+                    **run_label(x.mechanism, 0, 1),
+                    **{"place": f"{x.length:,}", "value": value, "shown": ratio(value)},
+                }
+                for x in sorted(measurements, key=lambda x: x.length)
+                if x.mechanism in styles.by_name
+                and (value := over_baseline(x, measurements)) is not None
+            ]
+            title = group_title(group)
+            chart = series_chart(points, "Length, tokens", axis, None, f"{axis}, {title}", styles)
+            if len({x["place"] for x in points}) > 1:
+                yield from _chart(board, f"efficiency {number} {title}", title, chart)
 
 
 def similarity_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
@@ -192,27 +235,3 @@ def write_figure(figure: Figure, folder: Path, format: str, medium: Medium = PRI
     with atomic_write(path) as temporary:
         temporary.write_bytes(content.png(scale=8))
     return [path]
-
-
-def write_attention_maps(analyses: Sequence[Analysis], folder: Path) -> list[Path]:
-    """Write the rollouts and the similarities of embeddings as PNG files.
-
-    Args:
-        analyses: analyses to draw.
-        folder: folder, created if needed; files of the same names are replaced.
-
-    Returns:
-        The files.
-
-    Raises:
-        RunError: a file cannot be written.
-    """
-    figures = (
-        figure
-        for one in analyses
-        for figure in (
-            *_rollout_figures(one, one.row_name),
-            *_similarity_figures(one, one.row_name, is_fine=True),
-        )
-    )
-    return [path for figure in figures for path in write_figure(figure, folder, "png")]

@@ -46,6 +46,7 @@ from longspan.report.leaderboard.values import (
 from longspan.report.mechanisms import family_of
 from longspan.report.statistics.intervals import interval
 from longspan.report.statistics.noise import SeedVariance, measure_noise, pool_seeds, read_sample
+from longspan.report.statistics.survival import read_survival, shared_goal
 from longspan.results import Failure, Result
 
 
@@ -104,7 +105,7 @@ def _build(runs: list[Result], failed: list[Failure]) -> Leaderboard:
         at = tuple(notes.index(note) for note in row_notes)
         rows.append(_row(group, label, table, cells, at, means, columns))
     metric = means[0].metric if means else common_metric(columns)
-    rows.sort(key=lambda row: (row.overrides, *row_order(row, metric)))
+    rows.sort(key=lambda row: (row.overrides, *row_order(row, metric, columns)))
     placed, contrasts = rank_rows(rows, columns, means)
     return Leaderboard(
         protocol=protocol,
@@ -156,6 +157,7 @@ def _column(key: Data, runs: list[Result], keys: list[Data]) -> TaskColumn:
         floor=best_floor(runs, "test"),
         num_scored=min((test.num_examples for test in tests), default=None),
         num_examples=max((test.num_examples for test in tests), default=None),
+        goal=shared_goal(runs),
     )
 
 
@@ -253,6 +255,7 @@ def _cell(
         interval=interval(noise, *about),
         noise=noise,
         margin=None if column.floor is None else score - column.floor.value,
+        survival=read_survival(runs, column.goal),
     )
     return replace(scored, is_at_chance=is_at_chance(scored, column))
 

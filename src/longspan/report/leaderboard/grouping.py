@@ -19,7 +19,7 @@ from longspan.results import (
 from longspan.wording import device_text
 
 Data = tuple[str, int, str]  # task, version and checksum: scores on equal data are comparable
-Record = TypeVar("Record", Result, Failure)
+T = TypeVar("T")
 Group = tuple[list[Result], list[Failure]]  # runs of one row
 BUDGETS: dict[str, tuple[str, Callable[[float], str]]] = {
     "seconds": ("training time", duration),
@@ -112,11 +112,9 @@ def list_values(values: dict[str, Any]) -> str:
     return ", ".join(f"{name} = {value_text(values[name])}" for name in sorted(values))
 
 
-def group_runs(
-    runs: Iterable[Record], key: Callable[[Record], Any]
-) -> list[tuple[Any, list[Record]]]:
+def group_runs(runs: Iterable[T], key: Callable[[T], Any]) -> list[tuple[Any, list[T]]]:
     """Group runs by a key, in the order of first appearance."""
-    groups: dict[Any, list[Record]] = {}
+    groups: dict[Any, list[T]] = {}
     for run in runs:
         groups.setdefault(key(run), []).append(run)
     return list(groups.items())

@@ -186,7 +186,7 @@ def _worst_value(cell: Cell, column: TaskColumn) -> float | None:
     return min(column.metric.signed(end) for end in ends)
 
 
-COUNTED = ("parameters", "gflops")  # the same on every device
+COUNTED = ("parameters", "gflops", "state_bytes")  # the same on every device
 SPEEDS = ("tokens_per_second", "examples_per_second", "inference_examples_per_second")
 MEMORIES = ("peak_memory", "inference_peak_memory")
 
@@ -215,6 +215,7 @@ def _cost(run: Result) -> Cost:
     return Cost(
         parameters=run.num_parameters,
         gflops=run.flops / 1e9,
+        state_bytes=run.decoding_state.num_bytes if run.decoding_state else None,
         tokens_per_second=run.tokens_per_second,
         examples_per_second=examples_per_second(run),
         peak_memory=run.peak_memory,

@@ -1,5 +1,6 @@
 """Ranks of rows and the Pareto front, from one rule: a row beats another significantly."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -23,8 +24,9 @@ from longspan.report.statistics.contrasts import (
     compare_rows,
     find_wins,
 )
+from longspan.report.statistics.survival import compare_times
 
-# docs/arena.md repeats it.
+# docs/arena/report.md repeats it.
 FRONT_RULE = (
     "A filled mark is on the Pareto front: no row that costs no more beats its score, by the rule "
     "of the leaderboard, which compares the ranked rows of a table; the marks of others are not "
@@ -47,18 +49,27 @@ def rank_rows(
     Returns:
         The rows, and the contrasts of all of them by task, then by the first mean.
     """
+    tables = _find_tables(rows)
     contrasts = [
-        compare_rows([cell.noise if (cell := row.cells[c]) else None for row in rows])
-        for c in range(len(columns))
+        _compare([row.cells[c] for row in rows], columns[c], tables) for c in range(len(columns))
     ]
     contrasts += [combine([contrasts[c] for c in one.columns]) for one in means[:1]]
     placed = list(rows)
-    for at in _find_tables(rows):
+    for at in tables:
         parts = [one.select(at) for one in contrasts]
         inside = [rows[i] for i in at]
         for i, row in zip(at, _rank_group(inside, parts, columns, means[:1]), strict=True):
             placed[i] = row
     return placed, contrasts
+
+
+def _compare(
+    cells: Sequence[Cell | None], column: TaskColumn, tables: Sequence[Sequence[int]]
+) -> Contrasts:
+    """Compare the rows on a task: their times to solve it where it has a goal, else scores."""
+    if column.goal is None:
+        return compare_rows([cell.noise if cell else None for cell in cells])
+    return compare_times([cell.survival if cell else None for cell in cells], tables)
 
 
 def _find_tables(rows: Sequence[Row]) -> list[list[int]]:
@@ -79,7 +90,7 @@ def _rank_group(
     """Place the rows of one table, all of which are ranked, on the tasks and by the first mean."""
     base = only_baseline(rows)
     at = None if base is None else rows.index(base)
-    metrics = [one.metric for one in (*columns, *first)]
+    metrics = [one.ranked_by for one in (*columns, *first)]
     places = [place_rows(*one, at) for one in zip(contrasts, metrics, strict=True)]
     for row, placements in zip(rows, zip(*places, strict=True), strict=True):
         cells = [
@@ -134,12 +145,24 @@ def place_rows(contrasts: Contrasts, metric: Metric, base: int | None) -> list[P
     return placements
 
 
-def row_order(row: Row, metric: Metric | None) -> tuple[bool, float, str]:
-    """Return the sorting key of a row: the best score first, rows without a score last by name."""
+def row_order(
+    row: Row, metric: Metric | None, columns: Sequence[TaskColumn]
+) -> tuple[bool, float, float, float, str]:
+    """Return the sorting key of a row: the best score first, rows without a score last by name.
+
+    Where every task has a goal, the row of which most seeds solve the tasks is first, then that
+    with the lowest median steps, over all tasks.
+    """
     score = row.overall.score
     if score is None or metric is None:
-        return score is None, 0.0, row.label
-    return False, -metric.signed(score), row.label
+        return score is None, 0.0, 0.0, 0.0, row.label
+    times = [cell.survival for cell in row.cells if cell and cell.survival]
+    share = steps = 0.0
+    if all(column.goal is not None for column in columns):
+        share = sum(one.share for one in times)
+        medians = [one.median for one in times]
+        steps = sum(math.inf if median is None else median for median in medians)
+    return False, -share, steps, -metric.signed(score), row.label
 
 
 def find_score_wins(board: Leaderboard, place: int) -> np.ndarray:
@@ -152,7 +175,7 @@ def find_score_wins(board: Leaderboard, place: int) -> np.ndarray:
     wins = np.zeros((len(board.rows), len(board.rows)), dtype=bool)
     for at in _find_tables(board.rows):
         inside = board.contrasts[place].select(at)
-        wins[np.ix_(at, at)] = find_wins(inside, board.scored[place].metric)
+        wins[np.ix_(at, at)] = find_wins(inside, board.scored[place].ranked_by)
     return wins
 
 

@@ -8,6 +8,7 @@ from longspan.report.numbers import Number
 from longspan.report.statistics.contrasts import Contrasts
 from longspan.report.statistics.intervals import Interval
 from longspan.report.statistics.noise import Noise
+from longspan.report.statistics.survival import STEPS, Survival
 from longspan.results import BASELINE, Failure, Result
 
 
@@ -22,6 +23,7 @@ class Cost:
     inference_examples_per_second: Number | None = None
     inference_peak_memory: Number | None = None  # bytes
     gflops: Number | None = None  # one example, forward
+    state_bytes: Number | None = None  # of a causal model between two tokens
     hardware: str | None = None  # device, number type, processes
 
 
@@ -39,7 +41,7 @@ class Placement:
         is_best: every other row is beaten.
         is_second: the best row alone beats this one, and every other row is beaten.
         arrow: ↑ beats the baseline, ↓ is beaten by it.
-        difference: row less baseline.
+        difference: row less baseline, in the metric that rows are ranked by.
         p: two-sided p of the test of `difference`; None without a test.
         adjusted_p: p corrected for the pairs of the table (Holm).
     """
@@ -65,6 +67,7 @@ class Cell:
     noise: Noise | None = None  # of the score; None without one
     is_at_chance: bool = False  # not better than the majority class
     failures: tuple[Failure, ...] = ()
+    survival: Survival | None = None  # None unless the task has a goal
     placement: Placement | None = None
 
     @property
@@ -91,6 +94,12 @@ class Scored:
     majority: Number | None  # majority baseline of the test split
     rule: Floor | None  # best rule on the test split; None: no rule, or not scored
     floor: Floor | None  # the better one of the two; None: there is none, or rules were not scored
+    goal: float | None = None  # validation score of a task that ends runs
+
+    @property
+    def ranked_by(self) -> Metric:
+        """Metric that rows are ranked by: steps to the goal where there is one."""
+        return self.metric if self.goal is None else STEPS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 from longspan.report.leaderboard.levels import SOLVED, has_solved_level, is_at_floor, is_solved
 from longspan.report.leaderboard.values import Cell, Cost, Leaderboard, Row, RowGroup, TaskColumn
-from longspan.report.numbers import Number, magnitude, memory
+from longspan.report.numbers import Number, count, magnitude, memory
+from longspan.report.statistics.survival import Survival, seeds_needed
 
-UNSCORED_RULES = "rules were not scored; run `longspan results score-rules FOLDER`"
+NAMED = 10  # rows that a sentence names; more are counted alone
+UNSCORED_RULES = "rules were not scored by the version that trained it"
 
 
 class _Task(NamedTuple):
@@ -20,19 +22,33 @@ class _Task(NamedTuple):
     cells: dict[str, Cell]
 
     @property
+    def has_goal(self) -> bool:
+        """True if runs of the task end at a score."""
+        return self.column.goal is not None
+
+    @property
     def can_be_solved(self) -> bool:
-        """True if the metric has a best value and the floor is known."""
-        return has_solved_level(self.column) and self.column.has_rules
+        """True if the task has a goal, or its metric a best value and a known floor."""
+        return self.has_goal or (has_solved_level(self.column) and self.column.has_rules)
+
+    @property
+    def times(self) -> dict[str, Survival]:
+        """Times to the goal, by row."""
+        return {label: x for label, cell in self.cells.items() if (x := cell.survival)}
 
     @property
     def solved(self) -> list[str]:
-        """Rows whose whole 95 % interval is at least `SOLVED`."""
+        """Rows whose seeds all reach the goal, else whose 95 % interval is at least `SOLVED`."""
+        if self.has_goal:
+            return [label for label, one in self.times.items() if one.share == 1]
         solved = [x for x, cell in self.cells.items() if is_solved(cell, self.column)]
         return solved if self.can_be_solved else []
 
     @property
     def single(self) -> set[str]:
-        """Rows with one seed and no seed variance to borrow."""
+        """Rows with one seed and no seed variance to borrow, which times never have."""
+        if self.has_goal:
+            return {label for label, cell in self.cells.items() if len(cell.runs) == 1}
         noises = ((label, cell.noise) for label, cell in self.cells.items())
         return {label for label, noise in noises if noise and noise.seed_error is None}
 
@@ -92,13 +108,22 @@ def _overall(rows: Sequence[Row], tasks: Sequence[_Task], solvers: Sequence[Row]
     number = str(len(solvers)) if solvers else "None"
     verb = "solve" if len(solvers) > 1 else "solves" if solvers else "is shown to solve"
     sentence = f"{number} of {_count(rows)} {verb} {names[0] if len(names) == 1 else both} "
-    sentence += f"(95 % interval at {100 * SOLVED:.0f} % or more)"
+    sentence += f"({_solving_rule(tasks)})"
     single = {label for task in tasks for label in task.single}
     sentence += _in_one_seed([row.label for row in solvers], single)
     if missing := sum(any(row.label not in task.cells for task in tasks) for row in rows):
         where = "it" if len(tasks) == 1 else "a task"
         sentence += f"; {missing} {_have(missing)} no score on {where}"
     yield f"{sentence}."
+
+
+def _solving_rule(tasks: Sequence[_Task]) -> str:
+    """Return what it takes to solve the tasks, as a condition."""
+    rule = f"95 % interval at {100 * SOLVED:.0f} % or more"
+    if not any(task.has_goal for task in tasks):
+        return rule
+    reached = "every seed reaches the score that ends training"
+    return reached if all(task.has_goal for task in tasks) else f"{reached}, or {rule}"
 
 
 def _costs(solvers: Sequence[Row]) -> Iterator[str]:
@@ -128,10 +153,13 @@ def _sentences(task: _Task, rows: Sequence[Row], tasks: Sequence[_Task]) -> Iter
     if not number:
         yield f"{label}: no score."
         return
+    if task.has_goal:
+        yield from _times(task, rows)
+        return
     if not task.column.has_rules:
         yield f"{label}: no verdict, as its {UNSCORED_RULES}."
         return
-    at_floor = sum(is_at_floor(cell, task.column) for cell in task.cells.values())
+    at_floor = _at_floor(task)
     is_alone = len(tasks) == 1 and bool(task.solved)
     parts = []
     if task.solved and not is_alone:
@@ -141,18 +169,57 @@ def _sentences(task: _Task, rows: Sequence[Row], tasks: Sequence[_Task]) -> Iter
     elif not task.solved and number > at_floor:
         parts.append(_describe_best(task))
     if at_floor:
-        who = (
-            "no row is"
-            if at_floor == number
-            else f"{at_floor} {'is' if at_floor == 1 else 'are'} not"
-        )
-        parts.append(f"{who} significantly better than {_name_floor(task.column)}")
+        parts.append(_describe_floor(task, at_floor))
     # The sentence on all tasks names the rows without a score of a single one.
     if number < len(rows) and not is_alone:
         missing = len(rows) - number
         parts.append(f"{missing} {_have(missing)} no score")
     if parts:
         yield f"{label}: {'; '.join(parts)}."
+
+
+def _times(task: _Task, rows: Sequence[Row]) -> Iterator[str]:
+    """Say of a task with a goal which rows solve it, and who is faster where seeds allow it."""
+    label, times = task.column.label, task.times
+    none = [x for x, one in times.items() if one.share == 0]
+    some = [
+        f"{x}: {one.solved} of {len(one.times)}" for x, one in times.items() if 0 < one.share < 1
+    ]
+    seeds = {"solved in every seed by": task.solved, "in some by": some, "in none by": none}
+    parts = [
+        f"{where} {len(names)}" + (f" ({', '.join(names)})" if len(names) <= NAMED else "")
+        for where, names in seeds.items()
+        if names
+    ]
+    if task.column.has_rules and (at_floor := _at_floor(task)):
+        parts.append(_describe_floor(task, at_floor))
+    if number := len(rows) - len(times):
+        parts.append(f"{number} {_have(number)} no time")
+    goal = task.column.metric.format(task.column.goal or 0.0)
+    yield f"{label} ({goal} on validation): {'; '.join(parts)}."
+    if len(times) > 1:
+        yield f"Steps to solve {label}: {_describe_steps(task)}."
+
+
+def _describe_steps(task: _Task) -> str:
+    if any(cell.placement and cell.placement.ranks for cell in task.cells.values()):
+        return _describe_best(task)
+    rows, most = len(task.times), max(len(one.times) for one in task.times.values())
+    return (
+        f"not compared, as {count(rows, 'row')} of {count(most, 'seed')} cannot differ "
+        f"significantly; that takes {seeds_needed(rows)} seeds a row"
+    )
+
+
+def _at_floor(task: _Task) -> int:
+    return sum(is_at_floor(cell, task.column) for cell in task.cells.values())
+
+
+def _describe_floor(task: _Task, at_floor: int) -> str:
+    """Say how many rows are not better than the best prediction without a model."""
+    verb = "is" if at_floor == 1 else "are"
+    who = "no row is" if at_floor == len(task.cells) else f"{at_floor} {verb} not"
+    return f"{who} significantly better than {_name_floor(task.column)}"
 
 
 def _describe_best(task: _Task) -> str:
@@ -170,8 +237,9 @@ def _describe_best(task: _Task) -> str:
 
 def _single_seeds(rows: Sequence[Row], tasks: Sequence[_Task]) -> Iterator[str]:
     """Say how many rows have a single seed that says nothing about others, and on which tasks."""
+    tasks = [task for task in tasks if task.single and not task.has_goal]
     if number := len({label for task in tasks for label in task.single}):
-        where = ", ".join(task.column.label for task in tasks if task.single)
+        where = ", ".join(task.column.label for task in tasks)
         yield (
             f"{number} of {_count(rows)} {_have(number)} one seed and no seed variance to borrow "
             f"on {where}: no rank there, and intervals that say nothing about other seeds."

@@ -12,7 +12,13 @@ from longspan.report.leaderboard.values import Leaderboard, Mean, Row, RowGroup
 from longspan.report.mechanisms import OTHER, families
 from longspan.report.numbers import MISSING, count, metric_name
 from longspan.report.output.text import latex_frame, latex_row, tex
-from longspan.report.tables.leaderboard import AT_CHANCE, BASELINES, leaderboard
+from longspan.report.tables.leaderboard import (
+    AT_CHANCE,
+    BASELINES,
+    count_times,
+    leaderboard,
+    time_notes,
+)
 from longspan.report.tables.table import SEPARATOR, Column, Entry, Table, slug
 
 SPREADS = ("none", "interval", "seeds")
@@ -49,7 +55,8 @@ def paper_tables(boards: Sequence[Leaderboard], spread: str = "none") -> str:
 
 
 def _table(board: Leaderboard, group: RowGroup, name: str, spread: str) -> str:
-    table, width = leaderboard(board, group), 1 + len(board.columns) + len(board.means)
+    table = leaderboard(board, group)
+    width = 1 + count_times(table.columns) + len(board.scored)
     notes: list[int] = []
     lines = []
     for family, members in _by_family(group, table):
@@ -58,7 +65,8 @@ def _table(board: Leaderboard, group: RowGroup, name: str, spread: str) -> str:
             notes += [note for note in row.notes if note not in notes]
             marks = ",".join(str(notes.index(note) + 1) for note in row.notes)
             label = tex(row.label) + (f"$^{{{marks}}}$" if marks else "")
-            spreads = zip(entries[1:width], _seed_scores(board, row), strict=True)
+            by_seed = [None] * count_times(table.columns) + _seed_scores(board, row)
+            spreads = zip(entries[1:width], by_seed, strict=True)
             lines.append(latex_row([label, *(_cell(*one, spread) for one in spreads)]))
     footer = [line[:width] for line in table.footer if line[0].value in BASELINES]
     return latex_frame(
@@ -78,7 +86,11 @@ def _table(board: Leaderboard, group: RowGroup, name: str, spread: str) -> str:
 def _heading(board: Leaderboard, column: Column) -> str:
     """Return the name of a task or mean; its metric has a direction where tasks have several."""
     arrow = "↑" if column.kind == "higher" else "↓"
-    return tex(column.name if board.metric else f"{column.name.removesuffix(')')} {arrow})")
+    return tex(
+        column.name
+        if board.metric or column.metric is None
+        else f"{column.name.removesuffix(')')} {arrow})"
+    )
 
 
 def _caption(board: Leaderboard, group: RowGroup, spread: str) -> str:
@@ -101,6 +113,7 @@ def _caption(board: Leaderboard, group: RowGroup, spread: str) -> str:
         tex(f"Tested checkpoint: {', '.join(board.selection)}."),
         SPREAD_NOTES[spread],
         EMPHASIS_NOTE,
+        *map(tex, time_notes(board)),
         *_seed_notes(group),
         CHANCE if any(cell.is_at_chance for cell in cells) else "",
     ]
@@ -131,7 +144,7 @@ def _family(row: Row) -> str | None:
     return row.family if row.family in families() else OTHER
 
 
-def _seed_scores(board: Leaderboard, row: Row) -> list[tuple[Metric, list[float]]]:
+def _seed_scores(board: Leaderboard, row: Row) -> list[tuple[Metric, list[float]] | None]:
     """Return the metric and the score of each seed, on each task and of each mean."""
     tasks = [{x.seed: x.score("test") for x in row.runs(i)} for i in range(len(board.columns))]
     return [
@@ -151,7 +164,7 @@ def _means_by_seed(tasks: Sequence[dict[int, float]], one: Mean) -> list[float]:
     return [statistics.fmean(scores[seed] for scores in tasks) for seed in sorted(seeds)]
 
 
-def _cell(entry: Entry, by_seed: tuple[Metric, list[float]], spread: str) -> str:
+def _cell(entry: Entry, by_seed: tuple[Metric, list[float]] | None, spread: str) -> str:
     if entry.value is None:
         return tex(entry.text)
     text = tex(entry.text.rstrip(" ↑↓"))
@@ -160,11 +173,11 @@ def _cell(entry: Entry, by_seed: tuple[Metric, list[float]], spread: str) -> str
     if entry.underline is not None:
         text = f"\\underline{{{text}}}"
     interval, *details = entry.detail.split(SEPARATOR)
-    metric, values = by_seed
     beside = ""
     if spread == "interval" and interval not in ("", MISSING):
         beside = f" {{\\scriptsize {tex(interval)}}}"
-    if spread == "seeds" and len(values) > 1:
+    if spread == "seeds" and by_seed is not None and len(by_seed[1]) > 1:
+        metric, values = by_seed
         deviation = statistics.stdev(map(metric.shown, values))
         beside = f" {{\\scriptsize $\\pm$ {deviation:.{metric.decimals}f}}}"
     if AT_CHANCE in details:

@@ -1,6 +1,7 @@
 """Tables for a terminal."""
 
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich import box
@@ -9,65 +10,87 @@ from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
 
-from longspan.report.tables.table import SEPARATOR, Entry, Table
+from longspan.report.tables.table import MINOR, REQUIRED, SEPARATOR, Entry, Table
 
+HEADING = 8  # width of a heading that is broken into lines
 UNLIMITED = 10_000  # columns of a terminal in which every table fits
+HINT = "`longspan report --wide` has every column and detail, `--legend` explains them."
 
 
-def terminal(tables: Sequence[Table]) -> Iterator[RenderableType]:
-    """Yield tables and their explanations for a rich console; each explanation once, at the end."""
+def terminal(
+    tables: Sequence[Table], *, is_wide: bool = False, has_legend: bool = False
+) -> Iterator[RenderableType]:
+    """Yield tables for a rich console.
+
+    Args:
+        tables: tables.
+        is_wide: show every column and detail, however wide the table becomes.
+        has_legend: explain the columns, once at the end.
+    """
     for table in tables:
         if table.verdict:
             yield Text("\n" + "\n".join(table.verdict))
-        yield _Fitted(table)
-    for about in dict.fromkeys(table.about for table in tables if table.about):
+        yield _Fitted(table, is_wide)
+    abouts = dict.fromkeys(table.about for table in tables if table.about)
+    for about in abouts if has_legend else ():
         yield Text(f"\n{about}")
+    if abouts and not has_legend:
+        yield Text(HINT, "dim")
 
 
 @dataclass(frozen=True)
 class _Fitted:
-    """Table that a narrow terminal shows with broken details, then without minor columns."""
+    """Table with one line a row, and with the columns of highest priority that fit."""
 
     table: Table
+    is_wide: bool
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        every = list(range(len(self.table.columns)))
-        grid = _grid(self.table, every, is_broken=False)
-        if _width(grid, console, options) > options.max_width:
-            shown = every
-            grid = _grid(self.table, shown, is_broken=True)
-            minor = [i for i in every if self.table.columns[i].is_minor]
-            while minor and _width(grid, console, options) > options.max_width:
-                last = minor.pop()
-                shown = [i for i in shown if i != last]
-                grid = _grid(self.table, shown, is_broken=True)
-        yield grid
+        columns = self.table.columns
+        if self.is_wide:
+            grid = _grid(self.table, range(len(columns)), _all_details)
+            grid.width = _width(grid, console, options)
+            yield grid
+            return
+        shown = [i for i, x in enumerate(columns) if x.priority >= REQUIRED]
+        detail: Callable[[str], str] = _no_detail
+        optional = sorted(set(range(len(columns))) - set(shown), key=lambda i: -columns[i].priority)
+        useful = [i for i in optional if columns[i].priority > MINOR]
+        for i in (*useful, None, *optional[len(useful) :]):
+            more = shown if i is None else sorted([*shown, i])
+            text = _first_detail if i is None else detail
+            if _width(_grid(self.table, more, text), console, options) <= options.max_width:
+                shown, detail = more, text
+        yield _grid(self.table, shown, detail)
 
 
 def _width(grid: Grid, console: Console, options: ConsoleOptions) -> int:
     return Measurement.get(console, options.update(max_width=UNLIMITED), grid).maximum
 
 
-def _grid(table: Table, shown: Sequence[int], *, is_broken: bool) -> Grid:
-    """Return the grid of some columns; broken details have a line for the interval alone."""
+def _grid(table: Table, shown: Sequence[int], detail: Callable[[str], str]) -> Grid:
+    """Return the grid of some columns, with a text of each detail behind its entry."""
     grid = Grid(
         title=Text(table.title),
         caption=Text("\n".join([*table.notes, *_left_out(table, shown)])),
         caption_justify="left",
         box=box.SIMPLE_HEAD,
+        pad_edge=False,
     )
-    for column in (table.columns[i] for i in shown):
+    rows = [[_text(row[i], detail) for i in shown] for row in (*table.rows, *table.footer)]
+    for place, column in enumerate(table.columns[i] for i in shown):
         justify = "left" if column.kind == "text" else "right"
+        cells = [line.cell_len for row in rows for line in row[place].split()]
+        width = max([HEADING, *cells, *map(len, column.name.split())])
+        name = Text("\n".join(textwrap.wrap(column.name, width)))
         # A narrow terminal breaks long words; it never hides the end of a number.
-        grid.add_column(Text(column.name), justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for row in table.rows:
-        grid.add_row(*(_text(row[i], is_broken=is_broken) for i in shown))
-    if table.footer:
-        grid.add_section()
-    for row in table.footer:
-        grid.add_row(*(_text(row[i], is_broken=is_broken) for i in shown), style="dim")
+        grid.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for number, row in enumerate(rows):
+        if number == len(table.rows):
+            grid.add_section()
+        grid.add_row(*row, style="dim" if number >= len(table.rows) else None)
     return grid
 
 
@@ -76,14 +99,25 @@ def _left_out(table: Table, shown: Sequence[int]) -> list[str]:
     return [f"Left out for want of width: {', '.join(names)}."] if names else []
 
 
-def _text(entry: Entry, *, is_broken: bool) -> Text:
+def _no_detail(_: str) -> str:
+    return ""
+
+
+def _first_detail(detail: str) -> str:
+    """Return the interval alone, on the line of its score."""
+    return f" [{detail.split(SEPARATOR)[0]}]"
+
+
+def _all_details(detail: str) -> str:
+    """Return a line for the interval, then one for the margin and the seeds."""
+    first, *details = detail.split(SEPARATOR)
+    lines = [first, SEPARATOR.join(details[:2]), *details[2:]]
+    return "".join(f"\n{line}" for line in lines if line)
+
+
+def _text(entry: Entry, detail: Callable[[str], str]) -> Text:
     styles = {"bold": entry.emphasis, "underline": entry.underline}
-    text = Text(
-        entry.text, " ".join(style for style, reason in styles.items() if reason is not None)
+    style = " ".join(style for style, reason in styles.items() if reason is not None)
+    return Text(entry.text, style).append(
+        detail(entry.detail) if entry.detail else "", "not bold not underline"
     )
-    first, *details = entry.detail.split(SEPARATOR)
-    if is_broken and details:
-        lines = [first, SEPARATOR.join(details[:2]), *details[2:]]
-    else:
-        lines = [entry.detail] if entry.detail else []
-    return text.append("".join(f"\n{line}" for line in lines), "not bold not underline")

@@ -13,7 +13,7 @@ TEX = {
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"},
     **{"–": "--", "−": "$-$", "·": r"$\cdot$", "↑": r"$\uparrow$", "↓": r"$\downarrow$"},
-    **{"±": r"$\pm$", "×": r"$\times$", "≈": r"$\approx$", "≥": r"$\geq$"},
+    **{"±": r"$\pm$", "×": r"$\times$", "≈": r"$\approx$", "≥": r"$\geq$", "∞": r"$\infty$"},
 }
 
 

@@ -94,7 +94,7 @@ def _over_examples(
 ) -> tuple[float, float] | None:
     if metric.comparison == "mcnemar":
         independent = _independent_answers(center, sample) if sample else num_examples
-        return _wilson(center, independent)
+        return wilson(center, independent)
     if sample is None:
         return None
     low, high = np.quantile(sample.deviations[0], [0.025, 0.975]) * math.sqrt(DRAWS)
@@ -112,7 +112,7 @@ def _independent_answers(accuracy: float, sample: Sample) -> float:
     return min(float(sample.statistics[0, :, 1].sum()), accuracy * (1 - accuracy) / variance)
 
 
-def _wilson(accuracy: Number, answers: Number) -> tuple[float, float]:
+def wilson(accuracy: Number, answers: Number) -> tuple[float, float]:
     """Return the score interval of a proportion (Wilson 1927, JASA 22, p. 209).
 
     scipy's takes whole numbers of answers only.

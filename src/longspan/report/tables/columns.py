@@ -3,6 +3,7 @@
 A new column is one entry here; terminal, page and exports follow.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -31,6 +32,7 @@ from longspan.report.numbers import (
     significant,
 )
 from longspan.report.statistics.intervals import Interval, mean
+from longspan.report.statistics.survival import Survival
 from longspan.report.tables.table import Column, Entry
 from longspan.results import BASELINE, CrossEvaluation, Result
 from longspan.results.side_record import SideRecord
@@ -82,6 +84,11 @@ class TaskRow:
     def interval(self) -> Interval | None:
         """Interval of the score."""
         return self.cell.interval if self.cell else None
+
+    @property
+    def survival(self) -> Survival | None:
+        """Times to solve the task, where it has a goal."""
+        return self.cell.survival if self.cell else None
 
     @property
     def baseline_cost(self) -> Cost:
@@ -138,9 +145,22 @@ def mean_score_on(runs: Iterable[Result], split: str) -> float | None:
     return mean([run.score(split) if split in run.scores else None for run in runs])
 
 
+def state_entry(value: Number | None, runs: Iterable[Result]) -> Entry:
+    """Return bytes of a state; below, whether that of some run grows with the tokens."""
+    growths = [run.decoding_state.grows for run in runs if run.decoding_state]
+    detail = ("grows" if any(growths) else "constant") if growths else ""
+    return Entry(value=value, text=memory(value), detail=detail)
+
+
 def _rank(line: TaskRow, end: int) -> int | None:
     ranks = line.placement and line.placement.ranks
     return ranks[end] if ranks else None
+
+
+def _end_of_steps(line: TaskRow, end: str) -> Number | None:
+    """Return an end of the interval of the median steps, if it is finite."""
+    value = getattr(line.survival and line.survival.median_interval, end, math.inf)
+    return None if math.isinf(value) else value
 
 
 FAMILY_ABOUT = "Class of Tay et al. 2022, Efficient Transformers: A Survey; dense: every pair."
@@ -185,6 +205,12 @@ INFERENCE_MEMORY = Column(
     value=lambda x: x.cost.inference_peak_memory,
     show=memory,
 )
+STATE = Column(
+    name="State",
+    kind="lower",
+    about="Bytes that a causal model keeps between two tokens of one example.",
+    value=lambda x: state_entry(x.cost.state_bytes, x.runs),
+)
 GFLOPS = Column("GFLOPs", "lower", "One example, forward.", lambda x: x.cost.gflops, significant)
 TRAINING_TIME = Column(
     name="Training time",
@@ -199,6 +225,7 @@ COST = (
     MECHANISM,
     TASK,
     PARAMETERS,
+    STATE,
     GFLOPS,
     Column(
         name="Attended pairs",
@@ -262,14 +289,24 @@ SCORES = (
         "Margin", "score", MARGIN, lambda x: difference_entry(x.cell and x.cell.margin, x.metric)
     ),
     Column("Seeds", "higher", value=lambda x: x.cell and len(x.cell.runs)),
+    Column(
+        name="Goal",
+        kind="text",
+        about="Validation score that ends training.",
+        value=lambda x: score_entry(x.task.goal, x.metric),
+    ),
+    Column("Solved", "higher", "Seeds.", lambda x: x.survival and x.survival.solved),
+    Column("Median steps", "lower", value=lambda x: x.survival and x.survival.median),
+    Column("Steps low", "lower", value=lambda x: _end_of_steps(x, "low")),
+    Column("Steps high", "lower", value=lambda x: _end_of_steps(x, "high")),
     Column("Failed", "text", value=lambda x: x.cell and x.cell.failure_kinds),
     Column("Best rank", "lower", value=lambda x: _rank(x, 0)),
     Column("Worst rank", "lower", value=lambda x: _rank(x, 1)),
     Column(
         name="Difference",
         kind="score",
-        about=f"Score less that of {BASELINE}.",
-        value=lambda x: difference_entry(x.placement and x.placement.difference, x.metric),
+        about=f"Score less that of {BASELINE}; mean steps where the task has a goal.",
+        value=lambda x: difference_entry(x.placement and x.placement.difference, x.task.ranked_by),
     ),
     Column("P", "lower", value=lambda x: x.placement and x.placement.p, show=p_value),
     Column(
@@ -291,6 +328,7 @@ SCORES = (
     replace(MEMORY, name="Peak memory bytes"),
     replace(INFERENCE_SPEED, name="Inference examples per second"),
     replace(INFERENCE_MEMORY, name="Inference peak memory bytes"),
+    Column("State bytes", "lower", value=lambda x: x.cost.state_bytes),
     GFLOPS,
     Column(
         name="Backend",

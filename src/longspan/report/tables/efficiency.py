@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from longspan.report.numbers import duration_of, memory, percent, quotient, ratio, significant
 from longspan.report.tables.published import PublishedFigure, is_at_length, published_base
-from longspan.report.tables.table import Column, Entry, Table, make_table
+from longspan.report.tables.table import MINOR, Column, Entry, Table, make_table
 from longspan.results import BASELINE, EfficiencyRecord, Measurement
 
 ABOUT = (
@@ -56,9 +56,16 @@ def efficiency_tables(
     ]
 
 
+def measurement_groups(record: EfficiencyRecord) -> dict[_Group, list[Measurement]]:
+    """Return the measurements by precision, scope, pass and padding."""
+    groups: dict[_Group, list[Measurement]] = {}
+    for one in record.measurements:
+        groups.setdefault(_group(one), []).append(one)
+    return groups
+
+
 def _record_tables(record: EfficiencyRecord, figures: Sequence[PublishedFigure]) -> Iterator[Table]:
-    for group in dict.fromkeys(map(_group, record.measurements)):
-        measurements = [x for x in record.measurements if _group(x) == group]
+    for group, measurements in measurement_groups(record).items():
         yield _measured_table(record, group, measurements)
         if len({x.length for x in measurements}) > 1:
             yield _growth_table(record, group, measurements)
@@ -85,12 +92,12 @@ def _measured_table(
             ratio,
         ),
         Column("Of the limit, %", "higher", value=lambda x: x.useful, show=percent),
-        Column("Executed", "lower", "", _executed, ratio, is_minor=True),
-        Column("Backend", "text", value=lambda x: x.backend, is_minor=True),
+        Column("Executed", "lower", "", _executed, ratio, priority=MINOR),
+        Column("Backend", "text", value=lambda x: x.backend, priority=MINOR),
     ]
     rows = sorted(measurements, key=lambda x: (x.length, x.mechanism != BASELINE))
-    name = f"{record.suite}-{_title(group)}"
-    return make_table(name, _title(group), columns, rows, about=ABOUT, notes=_notes(record))
+    name = f"{record.suite}-{group_title(group)}"
+    return make_table(name, group_title(group), columns, rows, about=ABOUT, notes=_notes(record))
 
 
 def _speed_column(group: _Group) -> list[Column]:
@@ -110,7 +117,8 @@ def _speed_column(group: _Group) -> list[Column]:
     ]
 
 
-def _title(group: _Group) -> str:
+def group_title(group: _Group) -> str:
+    """Return the title of a group of measurements."""
     precision, scope, work, padding = group
     suffix = f", {percent(padding, 0)} % padding" if padding else ""
     return f"{scope}, {work}, {precision}{suffix}"
@@ -154,7 +162,7 @@ def _growth_table(
         Column("Longest", "higher", value=_longest, show=lambda n: f"{n:,}"),
     ]
     rows = [by_name[name] for name in sorted(by_name, key=lambda name: name != BASELINE)]
-    title = f"{_title(group)}: growth with the length"
+    title = f"{group_title(group)}: growth with the length"
     return make_table(f"{record.suite}-{title}", title, columns, rows, about=GROWTH)
 
 
@@ -211,7 +219,7 @@ def _published_table(record: EfficiencyRecord, compared: Sequence[_Compared]) ->
         Column("Here", "text", value=lambda x: x.here, show=ratio),
         Column("Dtype", "text", value=lambda x: x.measurement.precision),
         Column("Rows", "text", value=lambda x: x.measurement.batch_size),
-        Column("Source", "text", value=lambda x: x.figure.source, is_minor=True),
+        Column("Source", "text", value=lambda x: x.figure.source, priority=MINOR),
     ]
     title = f"Published speed and memory over {BASELINE}"
     return make_table(f"{record.suite}-published", title, columns, compared, about=PUBLISHED)

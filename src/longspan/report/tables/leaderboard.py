@@ -1,5 +1,6 @@
 """The leaderboard as a table: one row for each configuration of a mechanism."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,11 +23,12 @@ from longspan.report.numbers import (
     Number,
     count,
     metric_name,
+    percent,
     score,
     score_difference,
     signed,
 )
-from longspan.report.statistics.intervals import Interval
+from longspan.report.statistics.intervals import Interval, wilson
 from longspan.report.tables.columns import (
     FAMILY_ABOUT,
     GFLOPS,
@@ -34,14 +36,26 @@ from longspan.report.tables.columns import (
     INFERENCE_SPEED,
     MEMORY,
     PARAMETERS,
+    STATE,
     TOKENS_PER_SECOND,
     score_entry,
+    state_entry,
 )
-from longspan.report.tables.table import SEPARATOR, Column, Entries, Entry, Role, Table, make_table
+from longspan.report.tables.table import (
+    MINOR,
+    SEPARATOR,
+    USEFUL,
+    Column,
+    Entries,
+    Entry,
+    Role,
+    Table,
+    make_table,
+)
 from longspan.results import BASELINE, Failure, Result
 from longspan.results.commands import commands_of
 
-# The one rule behind ranks, bold and underlined type and arrows; docs/arena.md repeats it.
+# The one rule behind ranks, bold and underlined type and arrows; docs/arena/report.md repeats it.
 RANKING_RULE = (
     "One row beats another if its score is better and the difference is significant: p < 0.05 "
     "after Holm's correction for all pairs of the table, in a two-sided test over seeds and test "
@@ -68,6 +82,14 @@ LEGEND = (
     f"A mean needs a score on each of its tasks, in one metric. In a mean of six, {SIXTH} counts "
     f"as {100 * FAILED:.0f} % where nothing was learned. Costs need all tasks; memory is the "
     "largest."
+)
+TIME_RULE = (
+    "Solved: seeds that reach the validation score in brackets, which ends their training; the "
+    "others are censored at their last step. Steps: median over seeds to the first evaluation with "
+    "that score (Kaplan and Meier). Their 95 % intervals are those of Wilson, and of Brookmeyer "
+    "and Crowley, which takes six seeds. Rows are sorted by the share of seeds, then by steps. On "
+    "such a task one row beats another if p < 0.05 in a log-rank test over all splits of their "
+    "seeds, after Holm's correction for the pairs that can reach it; scores rank nothing."
 )
 AT_CHANCE = "at chance"
 BASELINES = ("majority class", "chance")
@@ -111,11 +133,12 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
         group.rows,
         metric=board.metric,
         about=LEGEND,
-        footer=_footer(board, len(columns)),
+        footer=_footer(board, count_times(columns), len(columns)),
         notes=(
             *_of_overrides(group),
             *_numbered(board, group),
             *_intervals(group),
+            *time_notes(board),
             *_unscored_rules(board),
         ),
     )
@@ -152,17 +175,18 @@ def _columns(board: Leaderboard, group: RowGroup) -> list[Column]:
     minor = [
         *_measured(group, INFERENCE_SPEED, INFERENCE_MEMORY),
         Column("Parameters", "lower", f"Below: difference from {BASELINE}.", _parameters),
+        *_measured(group, replace(STATE, value=_state)),
         GFLOPS,
         Column("Family", "text", FAMILY_ABOUT, lambda row: row.family),
     ]
     return [
         Column("Mechanism", "text", value=_name),
+        *(column for i in range(len(board.columns)) for column in _time_columns(board, i)),
         *(_task_column(board, i) for i in range(len(board.columns))),
         *(_mean_column(board.means, i) for i in range(len(board.means))),
         *([RANK] if any(RANK.entry(row).value for row in group.rows) else []),
-        TOKENS_PER_SECOND,
-        MEMORY,
-        *(replace(column, is_minor=True) for column in minor),
+        *(replace(column, priority=USEFUL) for column in (TOKENS_PER_SECOND, MEMORY)),
+        *(replace(column, priority=MINOR) for column in minor),
     ]
 
 
@@ -184,6 +208,52 @@ def _name(row: Row) -> Entry:
         links=row_links(row),
         traits=row_traits(row),
     )
+
+
+def time_notes(board: Leaderboard) -> list[str]:
+    """Return how to read the outcomes of tasks with a goal, if there are any."""
+    return [TIME_RULE] * any(column.goal is not None for column in board.columns)
+
+
+def count_times(columns: Sequence[Column]) -> int:
+    """Return the number of columns with outcomes of tasks with a goal, which precede scores."""
+    return sum(column.role == "time" for column in columns)
+
+
+def _time_columns(board: Leaderboard, i: int) -> list[Column]:
+    """Return whether and when a task is solved, if it has a goal."""
+    task = board.columns[i]
+    if task.goal is None:
+        return []
+    solved = f"{task.label} solved ({task.metric.format(task.goal)})"
+    columns = [
+        Column(solved, "higher", "Share of seeds.", lambda row: _solved(row.cells[i])),
+        Column(f"{task.label} steps", "lower", "Median.", lambda row: _steps(row.cells[i])),
+    ]
+    return [replace(column, role="time") for column in columns]
+
+
+def _solved(cell: Cell | None) -> Entry:
+    if cell is None or (times := cell.survival) is None:
+        return Entry(value=None)
+    number = len(times.times)
+    low, high = wilson(times.share, number)
+    details = [f"{percent(low, 0)}–{percent(high, 0)} %"]
+    if times.solved < number:
+        details.append(f"{number - times.solved} censored")
+    return Entry(times.share, f"{times.solved}/{number}", SEPARATOR.join(details))
+
+
+def _steps(cell: Cell | None) -> Entry:
+    """Return the median steps; a dash and the last step without a median."""
+    if cell is None or (times := cell.survival) is None:
+        return Entry(value=None)
+    ends, median = times.median_interval, times.median
+    text = f"> {times.horizon:,}" if median is None else f"{median:,}"
+    detail = ""
+    if ends is not None:
+        detail = f"{ends.low:,}–{'∞' if math.isinf(ends.high) else f'{ends.high:,}'}"
+    return replace(_placed(cell, text, detail), value=median)
 
 
 def _task_column(board: Leaderboard, i: int) -> Column:
@@ -225,7 +295,8 @@ def _score(cell: Cell | None, column: TaskColumn) -> Entry:
     details.append(count(len(cell.runs), "seed"))
     if cell.is_at_chance:
         details.append(AT_CHANCE)
-    return _placed(cell, metric, details)
+    ranked = replace(cell, placement=None) if column.goal is not None else cell
+    return _placed(ranked, score(cell.score, metric), SEPARATOR.join(details))
 
 
 def interval_text(interval: Interval | None, metric: Metric) -> str:
@@ -236,13 +307,13 @@ def interval_text(interval: Interval | None, metric: Metric) -> str:
     return f"{low}–{high}".replace("-", "−")
 
 
-def _placed(cell: Cell, metric: Metric, details: Sequence[str]) -> Entry:
-    """Return the score of a cell with the marks of its place."""
+def _placed(cell: Cell, text: str, detail: str) -> Entry:
+    """Return the score of a cell, as text with the marks of its place."""
     placement = cell.placement
     return Entry(
         value=cell.score,
-        text=f"{score(cell.score, metric)} {placement.arrow if placement else ''}".strip(),
-        detail=SEPARATOR.join(details),
+        text=f"{text} {placement.arrow if placement else ''}".strip(),
+        detail=detail,
         emphasis="best" if placement and placement.is_best else None,
         underline="second best" if placement and placement.is_second else None,
     )
@@ -258,7 +329,7 @@ def _mean_column(means: Sequence[Mean], i: int) -> Column:
         details = [interval_text(cell.interval, mean.metric)]
         if number := row.tasks_at_chance(mean):
             details.append(f"{number} {AT_CHANCE}")
-        return _placed(cell, mean.metric, details)
+        return _placed(cell, score(cell.score, mean.metric), SEPARATOR.join(details))
 
     role: Role | None = "mean" if i == 0 else None
     return Column(mean.label, "score", mean.about, entry, role=role, metric=mean.metric)
@@ -271,29 +342,38 @@ def _parameters(row: Row) -> Entry:
     return Entry(value=number.value, text=number.text, detail=detail)
 
 
-def _footer(board: Leaderboard, width: int) -> list[Entries]:
+def _state(row: Row) -> Entry:
+    return state_entry(
+        row.cost.state_bytes, [run for x in filter(None, row.cells) for run in x.runs]
+    )
+
+
+def _footer(board: Leaderboard, lead: int, width: int) -> list[Entries]:
     """Return scores without learning: the best rule of each task, majority class and chance."""
     rules = [one.rule for one in board.scored]
     names = sorted({rule.name for rule in rules[: len(board.columns)] if rule})
     name = names[0] if len(names) == 1 else "best rule"
     footer = [
-        _baseline(board, name, [rule.value if rule else None for rule in rules], width),
-        _baseline(board, BASELINES[0], [one.majority for one in board.scored], width),
-        _baseline(board, BASELINES[1], [one.chance for one in board.scored], width),
+        _baseline(board, name, [rule.value if rule else None for rule in rules], lead, width),
+        _baseline(board, BASELINES[0], [one.majority for one in board.scored], lead, width),
+        _baseline(board, BASELINES[1], [one.chance for one in board.scored], lead, width),
     ]
     if len(names) > 1:
         shown = [rule.name.removeprefix("rule: ") if rule else "" for rule in rules]
-        tasks = zip(footer[0][1:], shown[: len(board.columns)], strict=False)
+        tasks = zip(footer[0][1 + lead :], shown[: len(board.columns)], strict=False)
         rule_entries = [replace(entry, detail=detail) for entry, detail in tasks]
-        footer[0] = (footer[0][0], *rule_entries, *footer[0][1 + len(rule_entries) :])
+        rest = footer[0][1 + lead + len(rule_entries) :]
+        footer[0] = (*footer[0][: 1 + lead], *rule_entries, *rest)
     return [line for line in footer if any(entry.value is not None for entry in line[1:])]
 
 
 def _baseline(
-    board: Leaderboard, name: str, values: Sequence[Number | None], width: int
+    board: Leaderboard, name: str, values: Sequence[Number | None], lead: int, width: int
 ) -> Entries:
     scores = [score_entry(x, y.metric) for x, y in zip(values, board.scored, strict=True)]
-    return (Entry(value=name, text=name), *scores, *[Entry(value=None)] * (width - 1 - len(scores)))
+    none = Entry(value=None)
+    rest = width - 1 - lead - len(scores)
+    return (Entry(value=name, text=name), *[none] * lead, *scores, *[none] * rest)
 
 
 def _numbered(board: Leaderboard, group: RowGroup) -> list[str]:

@@ -41,7 +41,10 @@ GAP = (
     "Both are evaluated without dropout, train on a sample of the split. A dash: the record has no "
     "such score."
 )
-TUNING = "Every trial, scored on validation alone. Bold: selected, and then scored on test."
+TUNING = (
+    "Every trial, scored on validation alone. Bold: selected, and then scored on test. Other test "
+    "scores were measured after the selection (--score-trials) and decide nothing."
+)
 ALARMS = "Alarms raised during training in runs that finished."
 FAILURES = "Runs without a score. A task with a failed run has no mean over seeds."
 
@@ -78,6 +81,11 @@ def _trial(line: TaskRow) -> Entry:
 
 def _trial_score(line: TaskRow) -> Entry:
     metrics = line.item.metrics or {}
+    return score_entry(metrics.get(line.metric.name), line.metric)
+
+
+def _trial_test(line: TaskRow) -> Entry:
+    metrics = line.item.test_metrics or {}
     return score_entry(metrics.get(line.metric.name), line.metric)
 
 
@@ -122,12 +130,14 @@ GENERALIZATION_GAP_COLUMNS = (
     Column("Seeds", "higher", value=lambda x: len(x.runs)),
 )
 
+TRIAL_TEST = Column("Test", "score", "Not read by the selection.", _trial_test)
 TUNING_COLUMNS = (
     MECHANISM,
     TASK,
     SEED,
     Column("Trial", "text", "Changed fields.", _trial),
     Column("Validation", "score", value=_trial_score),
+    TRIAL_TEST,
     Column("Failed", "text", value=lambda x: x.item.failure),
     Column("Rule", "text", value=lambda x: x.run.tuning.rule),
 )
@@ -218,7 +228,9 @@ def tuning(board: Leaderboard) -> list[Table]:
         for run in [x for x in line.runs if x.tuning][:1]
         for trial in (run.tuning.trials if run.tuning else ())
     ]
-    return _table(board, "tuning", "Hyperparameter search", TUNING_COLUMNS, lines, TUNING)
+    has_test = any(line.item.test_metrics for line in lines)
+    shown = [x for x in TUNING_COLUMNS if has_test or x is not TRIAL_TEST]
+    return _table(board, "tuning", "Hyperparameter search", shown, lines, TUNING)
 
 
 def alarms(board: Leaderboard) -> list[Table]:

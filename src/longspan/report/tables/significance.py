@@ -16,6 +16,12 @@ ABOUT = (
     "one seed, and no seed variance to borrow."
 )
 
+TIMES_ABOUT = (
+    "Mean steps of the row less those of the column, censored runs with their last step, and below "
+    "the p of the log-rank test (two-sided, for the pair alone). Bold: p < 0.05 after Holm's "
+    "correction for the pairs with a p. A dash: the pair has too few seeds to be significant."
+)
+
 
 def significance(board: Leaderboard) -> list[Table]:
     """Return a matrix for each task and group of rows with at least one tested pair."""
@@ -32,8 +38,10 @@ def _matrix(board: Leaderboard, group: RowGroup, i: int, ranked: Sequence[int]) 
     """Return the differences on a task between the ranked rows of a group, at some positions."""
     task, contrasts = board.columns[i], board.contrasts[i].select(ranked)
     adjusted = adjust_pairs(contrasts.p)
-    places = {board.rows[at].label: n for n, at in enumerate(ranked) if board.rows[at].runs(i)}
+    scored = {board.rows[at].label: n for n, at in enumerate(ranked) if board.rows[at].runs(i)}
+    places = {label: n for label, n in scored.items() if (adjusted[n] < LEVEL).any()}
     rows = [row for row in group.ranked if row.label in places]
+    equal = [label for label in scored if label not in places]
     under = f", with {group.overrides}" if group.overrides else ""
 
     def entry(row: Row, at: int) -> Entry:
@@ -43,13 +51,13 @@ def _matrix(board: Leaderboard, group: RowGroup, i: int, ranked: Sequence[int]) 
             return Entry(value=None)
         return Entry(
             value=difference,
-            text=score_difference(difference, task.metric),
+            text=score_difference(difference, task.ranked_by),
             detail=f"p {p_value(p)}",
             emphasis="" if adjusted[place, at] < LEVEL else None,
         )
 
-    unit = ", points" if task.metric.unit == "%" else ""
-    name = metric_name(task.metric, unit=False)
+    unit = ", points" if task.ranked_by.unit == "%" else ""
+    name = metric_name(task.ranked_by, unit=False)
     return make_table(
         f"{board.title}-significance-{task.label} {group.overrides}",
         f"{task.label}: differences in {name}{unit}{under}",
@@ -58,6 +66,7 @@ def _matrix(board: Leaderboard, group: RowGroup, i: int, ranked: Sequence[int]) 
             *(Column(label, "score", value=partial(entry, at=at)) for label, at in places.items()),
         ],
         rows,
-        metric=task.metric,
-        about=ABOUT,
+        metric=task.ranked_by,
+        about=ABOUT if task.goal is None else TIMES_ABOUT,
+        notes=[f"Not significantly different from any row: {', '.join(equal)}."] if equal else (),
     )

@@ -6,6 +6,7 @@ from longspan.metrics import Metric
 from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.numbers import MISSING, duration, metric_name
 from longspan.report.statistics.intervals import mean
+from longspan.report.statistics.survival import Evaluation, evaluations, first_reaching
 from longspan.report.tables.columns import ROW
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import Result
@@ -20,7 +21,6 @@ ABOUT = (
     "of the way from the majority class (or, where there is none, the worst first evaluation) to "
     "the best validation score on the task; on image also at 30 and 35 %, as in the literature."
 )
-Evaluation = tuple[int, float, float]  # step, seconds, validation score
 
 
 def steps_to_accuracy(board: Leaderboard) -> list[Table]:
@@ -30,7 +30,7 @@ def steps_to_accuracy(board: Leaderboard) -> list[Table]:
 
 def _tables(board: Leaderboard, i: int) -> list[Table]:
     task = board.columns[i]
-    rows = [row for row in board.rows if any(evaluations(run) for run in row.runs(i))]
+    rows = [row for row in board.rows if any(evaluations(run, run.metric) for run in row.runs(i))]
     runs = [run for row in rows for run in row.runs(i)]
     targets = goals(task.task, runs)
     if not targets:
@@ -50,7 +50,7 @@ def _columns(task: int, goal: float, metric: Metric, has_seeds: bool) -> list[Co
     """Return the columns of steps and seconds to a score, and of the seeds that reach it."""
 
     def first(row: Row) -> list[Evaluation | None]:
-        return [_first(run, goal) for run in row.runs(task)]
+        return [first_reaching(run, run.metric, goal) for run in row.runs(task)]
 
     shown = metric.format(goal)
     columns = [
@@ -86,7 +86,7 @@ def goals(task: str, runs: Sequence[Result]) -> list[float]:
 
     All of them are better than the baseline and reached by at least one run.
     """
-    curves = [curve for run in runs if (curve := evaluations(run))]
+    curves = [curve for run in runs if (curve := evaluations(run, run.metric))]
     if not curves:
         return []
     metric = runs[0].main
@@ -106,18 +106,3 @@ def _baseline(runs: Sequence[Result], curves: Sequence[list[Evaluation]], metric
     if majorities:
         return max(majorities, key=metric.signed)
     return min((curve[0][2] for curve in curves), key=metric.signed)
-
-
-def evaluations(run: Result) -> list[Evaluation]:
-    """Return step, seconds and validation score of every evaluation."""
-    name = run.metric
-    return [
-        (point.step, point.seconds, point.validation_metrics[name])
-        for point in run.curve
-        if name in point.validation_metrics
-    ]
-
-
-def _first(run: Result, goal: float) -> Evaluation | None:
-    signed = run.main.signed
-    return next((x for x in evaluations(run) if signed(x[2]) >= signed(goal)), None)

@@ -13,9 +13,10 @@ from longspan.metrics import Metric
 from longspan.report.numbers import MISSING, loss
 
 SEPARATOR = " · "  # between the parts of a detail
+MINOR, USEFUL, REQUIRED = 0, 1, 2  # priorities of columns in a terminal
 Value = int | float | str | None
 Kind = Literal["text", "higher", "lower", "score"]
-Role = Literal["task", "mean", "rank"]
+Role = Literal["task", "mean", "rank", "time"]
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,11 @@ class Column:
         value: function from the subject of a row to its value, or to a whole entry.
         show: function from a value to its text.
         wraps: pages may break its text into lines.
-        is_minor: a narrow terminal leaves the column out, and names it.
-        role: part in a mean that pages compute for chosen tasks; None for none.
-        metric: metric of the column, for such a mean.
+        priority: a terminal shows columns of the highest priority that fit, and names the others;
+            `REQUIRED` ones always, intervals before `MINOR` ones.
+        role: part in a mean that pages compute for chosen tasks, or outcome of a task with a
+            goal (time); None for none.
+        metric: metric of a column of scores.
     """
 
     name: str
@@ -72,7 +75,7 @@ class Column:
     value: Callable[[Any], Value | Entry] = field(default=lambda _: None, repr=False)
     show: Callable[[Any], str] = field(default=str, repr=False)
     wraps: bool = False
-    is_minor: bool = False
+    priority: int = REQUIRED
     role: Role | None = None
     metric: Metric | None = None
 

@@ -15,7 +15,7 @@ Global tokens are part of the mask: they are not counted, and the host never wai
 The lists of tiles are made once for a pattern and length, or once for the masks of a batch, which
 the layers of a model share.
 
-The kernels run when they are requested by name; docs/performance.md has their figures.
+The kernels run when they are requested by name; docs/development/performance.md has their figures.
 """
 
 import functools

@@ -1,0 +1,110 @@
+"""Scores against a swept option: one chart a group, all with the same axes."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from longspan.metrics import Metric
+from longspan.report.charts.styles import (
+    GRAY,
+    HEIGHT,
+    Medium,
+    Spec,
+    assign_styles,
+    axis_title,
+    focus_opacity,
+    layered_chart,
+    nominal,
+    quantitative,
+    tooltip,
+    values_axis,
+)
+from longspan.report.leaderboard.grouping import group_runs
+from longspan.report.numbers import metric_name
+from longspan.report.statistics.intervals import mean
+from longspan.report.tables.sweep import SweepPoint, is_number, place_text, places_of
+
+LOG_FROM = 4  # quotient of the largest and the least value from which the axis is logarithmic
+
+
+def sweep_charts(
+    points: Sequence[SweepPoint], option: str, medium: Medium
+) -> Iterator[tuple[str, Spec]]:
+    """Draw scores against an option; yield each group with its chart.
+
+    A point is a seed, a line the mean over the seeds of a row. The gray line is the best score
+    without a model. Charts of one metric have the same axes, so that they compare.
+
+    Args:
+        points: scores.
+        option: title of the values.
+        medium: place that charts are drawn for.
+    """
+    styles = assign_styles({x.row: x.family for x in points}, medium)
+    for metric, of_metric in group_runs(points, lambda x: x.metric):
+        scores = [metric.shown(x.score) for x in of_metric]
+        floors = [metric.shown(x.floor) for x in of_metric if x.floor is not None]
+        domain = [min(scores + floors), max(scores + floors)]
+        x = _places_axis(places_of(of_metric), option)
+        y = values_axis("value", axis_title("Test", metric))
+        y["scale"] = {"domain": domain, "nice": True, "zero": False}
+        for group, members in group_runs(of_metric, lambda x: x.group):
+            text = f"Test {metric_name(metric)} against {option}: {group}"
+            drawn = styles.select(point.row for point in members)
+            base = {"x": x, "y": y, "color": drawn.encode("color")}
+            layers = [
+                _floor_line(members, metric, {"x": x, "y": y}),
+                {
+                    "mark": {"type": "line", "strokeWidth": 1.25},
+                    "encoding": {
+                        **base,
+                        "y": {**y, "aggregate": "mean"},
+                        "strokeDash": {**drawn.encode("dash"), "legend": None},
+                        "opacity": focus_opacity(0.6),
+                    },
+                },
+                {
+                    "mark": {"type": "point", "filled": True, "size": 30},
+                    "encoding": {
+                        **base,
+                        "shape": drawn.encode("shape"),
+                        "opacity": focus_opacity(),
+                        "tooltip": tooltip(
+                            {"row": "Mechanism", "at": option, "shown": "Score", "seed": "Seed"}
+                        ),
+                    },
+                },
+            ]
+            yield group, layered_chart([*map(_dot, members)], layers, text, height=HEIGHT)
+
+
+def _dot(point: SweepPoint) -> dict[str, Any]:
+    """Return a point in display units."""
+    return {
+        "row": point.row,
+        "mechanism": point.row,
+        "place": point.place,
+        "at": place_text(point.place),
+        "value": round(point.metric.shown(point.score), 3),
+        "shown": point.metric.format(point.score),
+        "seed": point.seed,
+    }
+
+
+def _floor_line(points: Sequence[SweepPoint], metric: Metric, encoding: Spec) -> Spec:
+    """Return a dashed gray line of the best scores without a model, by value."""
+    floors = {
+        place: mean([x.floor for x in points if x.place == place]) for place in places_of(points)
+    }
+    values = [{"place": x, "value": metric.shown(y)} for x, y in floors.items() if y is not None]
+    mark = {"type": "line", "strokeDash": [3, 3], "color": GRAY, "strokeWidth": 1}
+    return {"data": {"values": values}, "mark": mark, "encoding": encoding}
+
+
+def _places_axis(places: Sequence[Any], title: str) -> Spec:
+    """Return the axis of the values: logarithmic where they span a factor, names in order."""
+    if not all(map(is_number, places)):
+        return {**nominal("place"), "type": "ordinal", "title": title, "sort": list(places)}
+    is_log = min(places) > 0 and max(places) >= LOG_FROM * min(places)
+    scale = {"type": "log" if is_log else "linear", "zero": False, "nice": False, "padding": 12}
+    axis = {"values": list(places), "labelOverlap": "greedy", "format": ",.4~r"}
+    return {**quantitative("place"), "title": title, "scale": scale, "axis": axis}

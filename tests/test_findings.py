@@ -1,0 +1,137 @@
+"""Figures of docs/findings.md, recomputed from the committed records."""
+
+import json
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+
+from longspan.results import load_results
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+FINDINGS = (ROOT / "docs" / "findings.md").read_text()
+PROSE = " ".join(FINDINGS.split())
+
+
+def table(header):
+    """Return the cells of a table by the first cell of the row, without markup and remarks."""
+    rows = re.findall(
+        r"^ *\|(.*)\|$", FINDINGS.partition(f"| {header} |")[2].partition("\n\n")[0], re.M
+    )
+    cells = ([x.strip() for x in row.split("|")] for row in rows)
+    return {re.match(r"`(.+?)`", first)[1]: rest for first, *rest in cells if first.startswith("`")}
+
+
+def percentages(protocol, task):
+    """Return test accuracies in percent by mechanism, in the order of the seeds."""
+    found = {}
+    for x in sorted(load_results([RESULTS / protocol]), key=lambda x: x.seed):
+        if x.task == task:
+            found.setdefault(x.mechanism, []).append(100 * x.score())
+    return found
+
+
+def signed(value):
+    return f"{value:+.1f}".replace("-", "−")
+
+
+def test_table_of_self_pretraining():
+    scratch, pretrained = (
+        percentages(x, "image") for x in ("lra-scaled", "self-pretraining-scaled")
+    )
+    rows = table("Image | scratch | self-pretrained | difference")
+    assert set(rows) == set(pretrained)
+    for name, row in rows.items():
+        own = scratch[name], pretrained[name]
+        means = [statistics.mean(x) for x in own]
+        expected = [f"{m:.1f} ± {statistics.stdev(x):.1f}" for m, x in zip(means, own, strict=True)]
+        assert row == [*expected, signed(means[1] - means[0])], name
+
+
+def test_share_of_updates_and_spread_of_seeds():
+    (steps,) = {x.steps for x in load_results([RESULTS / "lra-scaled"])}
+    masked, labels = (
+        {
+            x.steps
+            for x in load_results([RESULTS / "self-pretraining-scaled"])
+            if masks == (x.task.startswith("masked"))
+        }
+        for masks in (True, False)
+    )
+    assert (masked, labels) == ({400}, {600})
+    assert f"{100 * (1 - 600 / steps):.0f} % fewer updates on labels" in PROSE
+    assert f"({min(masked)} updates on masked inputs, {min(labels)} on labels)" in PROSE
+    both = [
+        scores
+        for x in ("lra-scaled", "self-pretraining-scaled")
+        for scores in percentages(x, "listops").values()
+    ]
+    spread = max(max(x) - min(x) for x in both)
+    assert f"Seeds differ by up to {spread:.1f} points on ListOps" in PROSE
+
+
+def test_table_of_small_listops_runs():
+    rows = table("| 5,000 steps | 10,000 steps")
+    assert set(rows) == {"local", "strided_local"}
+    for x in load_results([RESULTS / "lra-small"]):
+        if x.mechanism in rows:
+            column = [5_000, 10_000].index(x.steps)
+            assert rows[x.mechanism][column].startswith(f"{100 * x.score():.2f} ("), x.mechanism
+
+
+def test_table_of_language_models():
+    rows = table("| seed 0 | seed 1")
+    found = {name: ["–", "–"] for name in rows}
+    for x in load_results([RESULTS / "char-small"]):
+        name = x.overrides.get("variant") or x.overrides.get("row") or x.mechanism
+        found[name][x.seed] = f"{x.score():.3f}"
+    assert rows == found
+    order = [float(row[0]) for row in rows.values()]
+    assert len(order) == 14
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "words"),
+    [
+        ("linformer", "all mechanisms but `linformer` ({}) have"),
+        ("longformer", "and `longformer` {}. AAN"),
+        ("disjoint", "`disjoint` {} and"),
+    ],
+)
+def test_scores_of_texts_are_those_that_tables_print(mechanism, words):
+    """A score is rounded once: 75.85 is printed as 75.8 by the tables of results."""
+    (score,) = percentages("xiong-small", "text")[mechanism]
+    text = f"{score:.1f}" + " %" * (mechanism == "linformer")
+    assert words.format(text) in PROSE
+
+
+def test_table_of_the_swap():
+    rows = table("| bits per byte | validation by update")
+    for x in load_results([RESULTS / "swap-small"]):
+        name = x.overrides.get("variant") or x.overrides.get("row") or x.mechanism
+        assert rows.pop(name)[0] == f"{x.score():.3f}", name
+    assert not rows
+
+
+def test_first_operator_and_the_mechanisms_that_stop_at_it():
+    record = json.loads((ROOT / "benchmarks/results/first-operator.json").read_text())
+    fresh = record["fresh"]
+    assert f"{100 * fresh['accuracy']:.2f} ± {100 * fresh['error']:.2f} % of 200,000" in PROSE
+    rules = {x["protocol"]: f"{100 * x['test']:.2f} %" for x in record["rows"]}
+    assert f"{rules['lra-small']} of the test split of `lra-small`" in PROSE
+    assert f"{rules['lra-scaled']} of that of `lra-scaled`" in PROSE
+    means = {x: statistics.mean(y) for x, y in percentages("lra-scaled", "listops").items()}
+    assert len(means) == 15
+    near = [x for x in means.values() if 30.5 <= x < 31.65]
+    assert len(near) == 13
+    seeds = [f"{x:.1f}" for x in percentages("lra-scaled", "listops")["linear"]]
+    assert f"`linear` has {seeds[0]}, {seeds[1]} and {seeds[2]} % with three seeds" in PROSE
+
+
+def test_every_finding_has_its_parts():
+    for section in FINDINGS.split("\n## ")[1:]:
+        assert section.partition("\n")[0].endswith("?"), section[:60]
+        for part in ("\n\n**", "\n\nDesign: ", "\n\nIt does not ", "\n\nPublished: ", "\n\n```\n"):
+            assert part in section, (section[:60], part)
