@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 # Names of modules where they differ from those of their packages.
-MODULES = {"pillow": "PIL", "vl-convert-python": "vl_convert", "rouge-score": "rouge_score"}
+MODULES = {
+    "pillow": "PIL",
+    "vl-convert-python": "vl_convert",
+    "rouge-score": "rouge_score",
+    "scikit-learn": "sklearn",
+}
 BLOCK = """
 import sys
 for name in {blocked!r}:

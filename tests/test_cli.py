@@ -31,7 +31,8 @@ RUNS = "--accept-changes --budget --device --dry-run --measure --parallel --prot
 RUNS, TASK = {*RUNS.split()}, {"--cache", "--protocol", "--set"}
 HELD_OUT = {"--name", "--replace", "--test", "--validation"}
 ROWS = {*HELD_OUT, "--delimiter", "--drop-empty", "--encoding", "--text"}
-LABELS, SUMMARY = {*ROWS, "--label", "--pair", "--target"}, {*ROWS, "--summary"}
+LABELS = {*ROWS, "--label", "--pair", "--separator", "--target"}
+SUMMARY = {*ROWS, "--summary"}
 READING = {
     "--delimiter",
     "--document",
@@ -51,11 +52,12 @@ FLAGS = {
     "pretrain": {*RUNS, *SHARED, "CORPUS", "START", "--cache", "--extend-positions", "--mechanism",
                  "--seed"},
     "finetune": {*RUNS, *LABELS, *SUMMARY, *SHARED, *DATA, "CHECKPOINT", "TASK",
-                 "--extend-positions", "--mechanism", "--seed"},
+                 "--class-weights", "--extend-positions", "--mechanism", "--metric", "--seed",
+                 "--threshold"},
     "eval": {*SHARED, *DATA, "RECORDS", "--batch-size", "--device", "--examples", "--lengths",
              "--set", "--split", "--task"},
     "predict": {*SHARED, *DATA, "FILE", "RECORD", "--delimiter", "--device", "--encoding",
-                "--output", "--pair", "--text"},
+                "--id", "--output", "--pair", "--probabilities", "--text", "--threshold"},
     "generate": {*SHARED, *DATA, "CHECKPOINT", "--device", "--greedy", "--max-new-tokens",
                  "--prefill-chunk-size", "--prompt", "--prompt-file", "--prompt-ids", "--seed",
                  "--temperature", "--top-k", "--top-p"},

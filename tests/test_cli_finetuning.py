@@ -43,8 +43,9 @@ def test_own_texts_are_imported_and_finetuned_in_one_call(cli, tmp_path, trained
     assert "second" in out
     (result,) = load_results([tmp_path / "runs" / "finetune"])
     options = result.config.task.options
-    # as far as the checkpoint reads, in its vocabulary
-    assert (options["length"], options["vocabulary"]) == (64, "bytes")
+    # as far as the texts need, in the vocabulary of the checkpoint
+    assert (options["length"], options["vocabulary"]) == (512, "bytes")
+    assert result.start.positions == "tiled, 64 to 512 rows"
     assert result.start.sha256 == result.config.start.checkpoint
     # The same command loads the result.
     code, _, err = cli(*command)
@@ -74,12 +75,13 @@ def test_plan_imports_nothing(cli, tmp_path, trained, places, option):
 def test_numbers_are_finetuned_from_classes(cli, tmp_path, trained, places):
     path = write_csv(tmp_path / "rated.csv", reviews(30, seed=1), HEADER)
     columns = ("--text", "body", "--target", "score", "--name", "numbers")
-    code, _, err = cli(
+    code, out, err = cli(
         "finetune", trained, "--data", path, *columns, *flags("training", TRAINING), *places
     )
     assert code == 0, err
     (result,) = load_results([tmp_path / "runs" / "finetune"])
     assert result.task == "numbers"
+    assert all(part in out for part in ("r2", "rmse", "TF-IDF", "numbers: 3 documents of test"))
     names = result.start.new, result.start.dropped
     heads = [sorted(x for x in part if "classifier" in x) for part in names]
     assert heads[0] == heads[1]

@@ -184,7 +184,7 @@ def test_predictions_follow_the_order_of_the_texts(trained):
 INVALID = {
     "no text column": (("--label", "stars"), "--text COLUMN"),
     "no target": (("--text", "body"), "--label COLUMN"),
-    "two targets": ((*COLUMNS, "--target", "score"), "--target COLUMN"),
+    "two targets": ((*COLUMNS, "--target", "score"), "exclude each other"),
     "missing column": (("--text", "review", "--label", "stars"), "its columns are body, stars"),
     "text as number": (("--text", "body", "--target", "stars"), "must contain finite numbers"),
     "file of the split": ((*COLUMNS, "--test", "absent.csv"), "absent.csv does not exist"),
@@ -226,7 +226,7 @@ def test_invalid_prediction_is_one_line_and_writes_nothing(cli, trained, tmp_pat
     arguments = ("--text", "a", "--pair", "b")
     check_rejected(cli("predict", record, pairs, *arguments, *end), "single texts")
     assert not output.exists()
-    check_rejected(cli("predict", record, new, *end), "predict takes --text COLUMN")
+    check_rejected(cli("predict", record, new, *end), "empty text in line 3")  # as in training
     output.write_text("precious")
     check_rejected(cli("predict", record, pairs, "--text", "a", *end), "out.csv exists; remove it")
     assert output.read_text() == "precious"

@@ -18,7 +18,7 @@ from roads import run_shell
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
-PAGE = Path(__file__).parents[1] / "docs" / "recipes" / "classify-csv.md"
+PAGE = Path(__file__).parents[1] / "docs" / "recipes" / "long-documents.md"
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ OWN = {
         "training.evaluate_every",
         "training.train_eval_examples",
         "training.stop_at",
+        "training.patience",
         "training.schedule_over",
         "budget.kind",
         "budget.limit",

@@ -38,6 +38,7 @@ OWN = {
     *("training.evaluate_every", "training.train_eval_examples", "budget.kind", "budget.limit"),
     *("model.adaptive_cutoffs", "model.adaptive_factor", "training.schedule_over"),
     "training.stop_at",
+    "training.patience",
     *("model.short_convolution", "model.short_convolution_activation"),
     "model.is_decoder",
     *("model.output_norm", "model.output_gate"),

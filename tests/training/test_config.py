@@ -50,6 +50,7 @@ REJECTED = {
         float("nan"): "stop_at should be a finite number",
         "x": "stop_at should be a valid",
     },
+    "patience": {0: "patience must be at least 1", 1.5: "patience should be a valid integer"},
     "schedule_over": {"all": "schedule_over should be 'stage' or 'run', got 'all'"},
     "stages": {3: "stages should be a valid tuple, got 3"},
     "max_grad_norm": {0.0: "max_grad_norm must be positive or none, got 0", "x": "valid number"},
@@ -87,5 +88,7 @@ def test_score_that_ends_a_training_is_of_one_stage():
     stages = (StageConfig(steps=1), StageConfig(steps=1))
     with pytest.raises(OptionError, match="stop_at ends a training of one stage; omit it, or the"):
         TrainingConfig(**VALID, stages=stages, stop_at=0.5)
+    with pytest.raises(OptionError, match="patience ends a training of one stage; omit it, or"):
+        TrainingConfig(**VALID, stages=stages, patience=2)
     with pytest.raises(OptionError, match=r"a stage changes no training\.stop_at; set it for the"):
         StageConfig(steps=1, changes={"training.stop_at": 0.5})

@@ -340,6 +340,20 @@ def test_score_on_validation_ends_the_training(train, listops, tmp_path, monkeyp
     assert (resumed.steps, len(recorder.steps)) == (8, 8)
 
 
+def test_evaluations_without_a_better_score_end_the_training(train, listops, monkeypatch):
+    scores = iter([0.2, 0.5, 0.4, 0.5, 0.5])
+
+    def scored(*given, **options):
+        evaluation = evaluate(*given, **options)
+        score = dataclasses.replace(evaluation.score, metrics={"accuracy": next(scores)}, loss=1.0)
+        return dataclasses.replace(evaluation, score=score)
+
+    monkeypatch.setattr(loop, "evaluate", scored)
+    changes = {"training.patience": 2, "training.steps": 40}
+    outcome, _ = train(changes)  # a tie with an equal loss is no better score
+    assert (outcome.steps, outcome.best_step, len(outcome.curve)) == (16, 8, 4)
+
+
 def test_training_that_misses_the_score_has_all_steps(train):
     outcome, _ = train({"training.stop_at": 1.1})
     assert reproducible_fields(outcome) == reproducible_fields(train()[0])

@@ -12,12 +12,13 @@ from longspan.arena.experiment import Experiment
 from longspan.arena.grid import arena, find_refusal
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.base import Protocol
-from longspan.arena.protocols.files import register_imports
+from longspan.arena.protocols.files import OWN, register_imports
 from longspan.arena.protocols.scopes import check_limits
 from longspan.config import Budget
 from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.results import BASELINE, Result
 from longspan.tasks import TASKS, build
+from longspan.tasks.documents.coverage import FROM_SCRATCH
 from longspan.tasks.info import LANGUAGE_MODELING
 
 if TYPE_CHECKING:
@@ -139,30 +140,41 @@ def pretraining_experiment(
         ) from None
     if start is not None:
         return _from_checkpoint(protocol, start, corpus, choices)
-    if choices.extend_positions is not None:
-        raise OptionError(
-            "positions of a checkpoint are extended, and none is named; name one to start from, or "
-            "omit --extend-positions"
-        )
-    name = choices.mechanism or BASELINE
-    experiment = protocol.row(corpus, name, choices.seed, choices.changes, choices.budget)
-    _check(protocol, experiment, choices)
-    return experiment
+    return _from_scratch(protocol, corpus, choices, BASELINE)
 
 
 def finetuning_experiment(
-    checkpoint: "str | Path | SavedCheckpoint", task: str, choices: RunChoices
+    checkpoint: "str | Path | SavedCheckpoint | None", task: str, choices: RunChoices
 ) -> Experiment:
-    """Return the experiment of `finetune`.
+    """Return the experiment of `finetune`; None in place of a checkpoint: a new model.
 
     Raises:
         UnknownNameError: see `finetune`.
         OptionError: see `finetune`.
         DataError: see `finetune`.
     """
-    protocol = protocols.get(choices.protocol or "finetune")
+    protocol = protocols.get(choices.protocol or ("finetune" if checkpoint else OWN))
     protocol.check_task(task)
+    if checkpoint is None:
+        return _from_scratch(protocol, task, choices, FROM_SCRATCH)
     return _from_checkpoint(protocol, checkpoint, task, choices)
+
+
+def _from_scratch(protocol: Protocol, task: str, choices: RunChoices, mechanism: str) -> Experiment:
+    """Return an experiment of a new model, with a mechanism unless another one is named.
+
+    Raises:
+        OptionError: positions of a checkpoint are to be extended, or the model cannot be built.
+    """
+    if choices.extend_positions is not None:
+        raise OptionError(
+            "positions of a checkpoint are extended, and none is named; name one to start from, or "
+            "omit --extend-positions"
+        )
+    name = choices.mechanism or mechanism
+    experiment = protocol.row(task, name, choices.seed, choices.changes, choices.budget)
+    _check(protocol, experiment, choices)
+    return experiment
 
 
 def _from_checkpoint(

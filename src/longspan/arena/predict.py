@@ -12,6 +12,7 @@ from torch import Tensor
 
 from longspan.arena.finished_run import FinishedRun, check_request, load_run
 from longspan.arena.paths import RunPaths
+from longspan.data.imports.targets import SEPARATOR
 from longspan.data.store import Examples, Ragged
 from longspan.errors import OptionError
 from longspan.files import atomic_write
@@ -29,19 +30,25 @@ class Predictions:
     """Predictions, in the order of the texts.
 
     Attributes:
-        values: name of the most probable class of each text, or its number; or the text that was
-            generated for it, such as its summary.
-        probabilities: probability of that class, (N,); None for numbers and texts.
+        values: name of the most probable class of each text, or its number; its labels, joined; or
+            the text that was generated for it, such as its summary.
+        probabilities: probability of that class, (N,); None for labels, numbers and texts.
+        by_class: probability of each class by its name, (N,) each; none for numbers and texts.
     """
 
     values: list[str] | list[float]
     probabilities: np.ndarray | None
+    by_class: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
 def predict(
-    record: Path, texts: Sequence[tuple[str, ...]], paths: RunPaths, batch_size: int | None = None
+    record: Path,
+    texts: Sequence[tuple[str, ...]],
+    paths: RunPaths,
+    batch_size: int | None = None,
+    threshold: float = 0.5,
 ) -> Predictions:
-    """Predict the class, the number or the summary of new texts with the model of a run.
+    """Predict the classes, the number or the summary of new texts with the model of a run.
 
     Texts are generated as they were for the scores of the run, and the mechanism has the options of
     its evaluations.
@@ -51,6 +58,7 @@ def predict(
         texts: texts to classify or summarize, not empty; of pairs both.
         paths: folders of the run's data, and the device.
         batch_size: texts per batch; None: that of the run's evaluations.
+        threshold: probability from which a label applies, where a text may have several.
 
     Raises:
         OptionError: the task has no texts, or other numbers of texts.
@@ -73,11 +81,23 @@ def predict(
         if isinstance(task, SummaryTask):
             return Predictions(_generate(model, task, texts, where), None)
         logits = _logits(model, task, texts, where)
+    return _name_predictions(task, logits, threshold)
+
+
+def _name_predictions(task: EncodedTextTask, logits: Tensor, threshold: float) -> Predictions:
+    """Return the names of the predicted classes, or the numbers, with their probabilities."""
     if isinstance(task, OwnTexts) and task.is_regression:
         return Predictions(task.predicted_numbers(logits).tolist(), None)
-    probabilities, classes = logits.softmax(-1).max(-1)
-    names = [task.class_name(label) for label in classes.tolist()]
-    return Predictions(names, probabilities.numpy())
+    is_labels = isinstance(task, OwnTexts) and task.is_multi_label
+    scores = (logits.sigmoid() if is_labels else logits.softmax(-1)).numpy()
+    names = [task.class_name(label) for label in range(scores.shape[1])]
+    by_class = dict(zip(names, scores.T, strict=True))
+    if is_labels:
+        rows = scores >= threshold
+        values = [SEPARATOR.join(np.array(names)[row].tolist()) for row in rows]
+        return Predictions(values, None, by_class)
+    classes = scores.argmax(1)
+    return Predictions([names[x] for x in classes], scores.max(1), by_class)
 
 
 def _generate(

@@ -20,7 +20,7 @@ from longspan.training.checkpoint_folder import read_config, weights_sha256
 _MODEL = [field.name for field in dataclasses.fields(ModelConfig) if field.name != "is_decoder"]
 # Fields of a model that settings of a run or its task decide.
 _DECIDED = {
-    *("vocab_size", "input_features", "max_position_embeddings"),
+    *("vocab_size", "input_features", "max_position_embeddings", "class_weights"),
     *("attention", "attention_options", "attention_backend"),
     *_MODEL,
 }

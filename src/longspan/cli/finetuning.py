@@ -5,6 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from longspan.cli.documents import (
+    DocumentOptions,
+    check_document_options,
+    is_own_texts,
+    run_documents,
+)
 from longspan.cli.importing import Kind, TextOptions, import_files
 from longspan.cli.options import ChangeOptions, Json, RunOptions, Text, options, protocol_option
 from longspan.cli.running import run_one
@@ -80,11 +86,18 @@ def pretrain(
 
 
 def finetune(
-    checkpoint: Checkpoint,
     texts: TextOptions,
+    documents: DocumentOptions,
     start_options: StartOptions,
     changes: ChangeOptions,
     folders: RunOptions,
+    checkpoint: Annotated[
+        Text,
+        typer.Argument(
+            help=f"{CHECKPOINT[0].upper()}{CHECKPOINT[1:-1]}; or a folder or name of transformers.",
+            show_default="a new model",
+        ),
+    ] = None,
     task: Annotated[
         Text, typer.Argument(help="Task; `longspan list tasks`.", show_default="texts of --data")
     ] = None,
@@ -96,23 +109,47 @@ def finetune(
         ),
     ] = None,
     mechanism: Mechanism = None,
-    protocol: Annotated[Text, protocol_option(RECIPE, "finetune")] = None,
+    protocol: Annotated[Text, protocol_option(RECIPE, "finetune; own without a checkpoint")] = None,
     as_json: Json = False,
 ) -> None:
-    """Finetune a checkpoint on a task, or on texts of one's own; the same command resumes the run.
+    """Finetune a checkpoint on a task, or train on texts of one's own; repeat it to resume.
 
-    `finetune CHECKPOINT --data FILE --text COLUMN --label COLUMN` imports the file as a task named
-    after it, and trains on it; with --summary COLUMN in place of --label, to write summaries.
-    Texts are encoded with the checkpoint's tokenizer.
+    `finetune --data FILE` imports the file as a task named after it, trains a new model on it, and
+    scores it beside TF-IDF; with a CHECKPOINT it starts from that. One of transformers is
+    converted, and extended if the texts are longer. With --summary COLUMN it learns to write
+    summaries. Texts are encoded with the checkpoint's tokenizer.
     """
     from longspan.arena.one_run import finetuning_experiment
-    from longspan.arena.saved_checkpoint import open_checkpoint
 
     paths = folders.run_paths(data=Path(data) if task and data else None)
-    start = open_checkpoint(checkpoint)  # before anything is imported
     choices = _choices(mechanism, protocol, start_options, changes)
+    is_own = is_own_texts(task) if task else texts.summary is None
+    _check_source(checkpoint, is_own=is_own)
+    check_document_options(documents, texts, is_own=is_own)
     name = _task_name(task, data, texts, paths.cache, is_plan=changes.is_plan)
-    run_one([finetuning_experiment(start, name, choices)], paths, changes, as_json)
+    if is_own_texts(name):
+        run_documents(name, checkpoint, choices, documents, paths, changes, as_json)
+    else:
+        run_one([finetuning_experiment(checkpoint, name, choices)], paths, changes, as_json)
+
+
+def _check_source(source: str | None, *, is_own: bool) -> None:
+    """Check the checkpoint to start from before anything is imported.
+
+    Raises:
+        OptionError: a task other than own texts with labels has none.
+        DataError: there is no such checkpoint.
+    """
+    from longspan.arena.document_start import is_foreign
+    from longspan.arena.saved_checkpoint import open_checkpoint
+
+    if source is None and not is_own:
+        raise OptionError(
+            "finetune takes the CHECKPOINT to start from, but for texts with labels; to train a "
+            "new model: longspan train MECHANISM TASK"
+        )
+    if source is not None and not (is_own and is_foreign(source)):
+        open_checkpoint(source)
 
 
 def _task_name(
@@ -135,7 +172,7 @@ def _task_name(
     if data is None:
         raise OptionError("finetune takes a TASK, or --data FILE with the columns of texts")
     kind: Kind = "texts" if texts.summary is None else "summaries"
-    if kind == "summaries" and (others := texts.flags("label", "target", "pair")):
+    if kind == "summaries" and (others := texts.flags("label", "target", "pair", "separator")):
         raise OptionError(f"--summary is the target of the texts; omit {', '.join(others)}")
     if is_plan:
         raise OptionError(

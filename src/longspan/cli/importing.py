@@ -107,7 +107,17 @@ class RowOptions(HeldOutOptions, FormatOptions):
 class LabelOptions(RowOptions):
     """Options of texts with classes or numbers; None or False if not given."""
 
-    label: Annotated[Text, option("--label", "Column of the classes.")] = None
+    label: Annotated[
+        Text,
+        option(
+            "--label",
+            "Column of the classes; several columns of 0 and 1, a,b,c: any number of labels.",
+        ),
+    ] = None
+    separator: Annotated[
+        Text,
+        option("--separator", "Character between the labels of a text, which may be several."),
+    ] = None
     target: Annotated[
         Text, option("--target", "Column of numbers to predict (regression), in place of --label.")
     ] = None
@@ -326,6 +336,7 @@ def _columns(source: "Source", options: LabelOptions) -> dict[str, Any]:
     Raises:
         OptionError: one is not named, or the texts are in a folder, which has no columns.
     """
+    from longspan.data.imports.targets import SEPARATOR
     from longspan.data.sources.folders import has_columns
     from longspan.data.sources.table import LABEL, TEXT
 
@@ -336,14 +347,66 @@ def _columns(source: "Source", options: LabelOptions) -> dict[str, Any]:
                 f"{source} is a folder, whose subfolders are the classes; omit {', '.join(flags)}"
             )
         return {"text": TEXT, "target": LABEL}
-    if options.text is None or (options.label is None) == (options.target is None):
-        raise OptionError(
-            "import texts takes --text COLUMN, and either --label COLUMN (classes) or --target "
-            "COLUMN (numbers)"
-        )
-    kind = "class" if options.target is None else "number"
+    if options.label is not None and options.target is not None:
+        raise OptionError("--label (classes) and --target (numbers) exclude each other; omit one")
     target = options.label or options.target
-    return {"text": options.text, "target": target, "kind": kind, "pair": options.pair}
+    text = options.text
+    if text is None or target is None:
+        text, target = _guess_columns(source, options, text, target)
+    if target == text:
+        raise OptionError(f"--text and the targets name one column, {target!r}; name two columns")
+    return {
+        "text": text,
+        "target": target,
+        "kind": target_kind(options, target),
+        "separator": options.separator or SEPARATOR,
+        "pair": options.pair,
+    }
+
+
+def target_kind(options: LabelOptions, target: str) -> Literal["class", "labels", "number"]:
+    """Return the kind of the targets that the options name.
+
+    Raises:
+        OptionError: numbers have a separator.
+    """
+    has_labels = options.separator is not None or "," in target
+    if options.target is None:
+        return "labels" if has_labels else "class"
+    if options.separator is not None:
+        raise OptionError("--separator is of the labels of --label, not of numbers; omit it")
+    return "number"
+
+
+def _guess_columns(
+    source: "Source", options: LabelOptions, text: str | None, target: str | None
+) -> tuple[str, str]:
+    """Return the columns of texts and classes where they are evident, and say so.
+
+    They are in a table of two columns, of which the longer values are texts; and in one with the
+    columns text and label.
+
+    Raises:
+        OptionError: they are not.
+    """
+    from longspan.data.sources.table import LABEL, TEXT, read_table
+
+    table = read_table(source, options.form())
+    names = [x for x in table.names if x not in (text, target)]
+    num_missing = (text is None) + (target is None)
+    if num_missing == len(names) and options.pair is None:
+        sizes = {x: sum(map(len, table.column(x))) for x in names}
+        names.sort(key=sizes.__getitem__)
+    elif not {x for x, y in ((TEXT, text), (LABEL, target)) if y is None} - set(names):
+        names = [LABEL, TEXT]
+    else:
+        raise OptionError(
+            f"{source} has the columns {', '.join(table.names)}: pass --text COLUMN, and either "
+            "--label COLUMN (classes) or --target COLUMN (numbers)"
+        )
+    text, target = text or names[-1], target or names[0]
+    print_note("columns:", f"texts in {text!r}, classes in {target!r}")
+    return text, target
 
 
 def _print_texts(described: "TextsDescription") -> None:

@@ -1,19 +1,48 @@
 """`longspan predict | answers`: answers of a saved model to new texts, and to its task."""
 
 import csv
+import json
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longspan.cli.common import print_json, print_text
+from longspan.cli.common import print_json, print_note, print_text
 from longspan.cli.importing import FormatOptions
-from longspan.cli.options import BatchSize, DeviceOptions, Json, Record, SplitName
+from longspan.cli.options import BatchSize, DeviceOptions, Json, Record, SplitName, options
 from longspan.errors import DataError, OptionError
 from longspan.wording import counted
 
 if TYPE_CHECKING:
     from longspan.data.sources.table import Table
+
+
+@options
+class NewTextOptions(FormatOptions):
+    """Columns of new texts, and what is written of their predictions."""
+
+    text: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of the texts; a folder of text files has none.",
+            show_default="that of the training",
+        ),
+    ] = None
+    pair: Annotated[str | None, typer.Option(help="Column of the second texts of pairs.")] = None
+    identifier: Annotated[
+        str | None,
+        typer.Option(
+            "--id", help="Column of unique identifiers, the only one of the file that is written."
+        ),
+    ] = None
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Write the probability of every class.")
+    ] = False
+    threshold: Annotated[
+        float, typer.Option(help="Probability from which one of several labels applies.")
+    ] = 0.5
 
 
 def predict(
@@ -22,13 +51,9 @@ def predict(
         Path,
         typer.Argument(help="CSV, TSV, JSON or parquet file of texts, or folder of text files."),
     ],
-    output: Annotated[Path, typer.Option(help="CSV file to create.")],
-    form: FormatOptions,
+    output: Annotated[Path, typer.Option(help="File to create: .csv, or .jsonl.")],
+    new: NewTextOptions,
     folders: DeviceOptions,
-    text: Annotated[
-        str | None, typer.Option(help="Column of the texts; a folder of text files has none.")
-    ] = None,
-    pair: Annotated[str | None, typer.Option(help="Column of the second texts of pairs.")] = None,
     as_json: Json = False,
 ) -> None:
     """Predict the classes, numbers or summaries of new texts with the saved model of a run.
@@ -36,26 +61,30 @@ def predict(
     The output has the columns of the file (of a folder: name and text of each file), and
     `predicted`: the name of the class, with its `probability`, the number, or the summary.
     """
+    from longspan.arena.document_scores import check_threshold
     from longspan.arena.predict import predict as predict_texts
     from longspan.files import check_new_file
 
     check_new_file(output)
+    check_threshold(new.threshold)
     paths = folders.run_paths()
-    table, texts = _read_texts(file, text, pair, form)
-    if taken := {"predicted", "probability"} & set(table.names):
-        raise OptionError(f"{file} has a column {min(taken)!r} already; rename it")
-    predictions = predict_texts(record, texts, paths)
-    shown = [x if isinstance(x, str) else f"{x:.6g}" for x in predictions.values]
-    added: dict[str, Any] = {"predicted": shown}
+    trained = _trained_columns(record, file)
+    columns = new.text or trained.get("text"), new.pair or trained.get("pair")
+    table, texts = _read_texts(file, *columns, new)
+    _note_targets(file, table, trained)
+    shown = _shown_columns(file, table, new.identifier)
+    predictions = predict_texts(record, texts, paths, threshold=new.threshold)
+    added: dict[str, Any] = {"predicted": predictions.values}
     if predictions.probabilities is not None:
-        added["probability"] = [f"{x:.4f}" for x in predictions.probabilities]
-    names = (*table.names, *added)
-    rows = [(*row, *more) for row, *more in zip(table.rows, *added.values(), strict=True)]
-    _write(output, names, rows)
+        added["probability"] = predictions.probabilities.round(4).tolist()
+    if new.probabilities:
+        added |= {f"p({x})": y.round(4).tolist() for x, y in predictions.by_class.items()}
+    written = {**shown, **added}
+    _write(output, written)
     if as_json:
-        print_json({"output": str(output), "rows": len(rows), "columns": list(names)})
+        print_json({"output": str(output), "rows": len(texts), "columns": [*written]})
     else:
-        print_text(f"{len(rows):,} predictions in {output}")
+        print_text(f"{len(texts):,} predictions in {output}")
 
 
 def answers(
@@ -82,6 +111,56 @@ def answers(
         print_text(f"answers to {answered} of {split} in {output}")
 
 
+def _trained_columns(record: Path, file: Path) -> dict[str, str]:
+    """Return the columns of the texts that a run was trained on, by role.
+
+    None of other tasks, and none for a folder of texts.
+    """
+    from longspan.data.sources.folders import has_columns
+    from longspan.results import load_result
+    from longspan.tasks import TASKS
+
+    if not has_columns(file):
+        return {}
+
+    cls = TASKS.get(load_result(record).task)
+    return dict(getattr(getattr(cls, "description", None), "columns", {}))
+
+
+def _note_targets(file: Path, table: "Table", trained: Mapping[str, str]) -> None:
+    """Say that the file has the targets of the training, which are not read."""
+    if (target := trained.get("target")) in table.names:
+        print_note(
+            "note:",
+            f"{file} has the column {target!r} of the training, which predict copies and does not "
+            f"read; to score it, import the file with longspan finetune --test {file}",
+        )
+
+
+def _shown_columns(file: Path, table: "Table", identifier: str | None) -> dict[str, list[str]]:
+    """Return the columns that are written as they are: that of the identifiers, or all.
+
+    Raises:
+        OptionError: one has the name of a prediction.
+        DataError: there is no such column, or an identifier is missing or doubled.
+    """
+    names = table.names if identifier is None else (identifier,)
+    if taken := {"predicted", "probability"} & set(names):
+        raise OptionError(f"{file} has a column {min(taken)!r} already; rename it")
+    if identifier is None:
+        cells = zip(*table.rows, strict=True)
+        return {x: list(values) for x, values in zip(names, cells, strict=True)}
+    values = table.column(identifier)
+    counts = Counter(values)
+    if wrong := [row for row, x in enumerate(values) if not x or counts[x] > 1]:
+        kind = "doubled" if values[wrong[0]] else "missing"
+        raise DataError(
+            f"{file}: an identifier of --id {identifier} is {kind} in {table.show_rows(wrong)}; "
+            "correct them, or omit --id to write all columns"
+        )
+    return {identifier: values}
+
+
 def _read_texts(
     file: Path, text: str | None, pair: str | None, form: FormatOptions
 ) -> "tuple[Table, list[tuple[str, ...]]]":
@@ -104,13 +183,20 @@ def _read_texts(
     return table, texts
 
 
-def _write(path: Path, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+def _write(path: Path, columns: Mapping[str, list[Any]]) -> None:
+    """Write columns as CSV, or as one JSON object a line."""
     from longspan.files import atomic_write
 
+    rows = zip(*columns.values(), strict=True)
     with (
         atomic_write(path) as temporary,
         temporary.open("w", encoding="utf-8", newline="") as stream,
     ):
+        if path.suffix in (".jsonl", ".ndjson"):
+            for row in rows:
+                values = dict(zip(columns, row, strict=True))
+                stream.write(json.dumps(values, ensure_ascii=False) + "\n")
+            return
         writer = csv.writer(stream)
-        writer.writerow(names)
-        writer.writerows(rows)
+        writer.writerow(columns)
+        writer.writerows([f"{x:.6g}" if isinstance(x, float) else x for x in row] for row in rows)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -218,7 +218,11 @@ def train(
 
 
 def run_one(
-    experiments: "list[Experiment]", paths: "RunPaths", planning: ChangeOptions, as_json: bool
+    experiments: "list[Experiment]",
+    paths: "RunPaths",
+    planning: ChangeOptions,
+    as_json: bool,
+    show: Callable[["Result"], None] | None = None,
 ) -> None:
     """Run experiments, each behind those that it starts from; print the result of the last one.
 
@@ -229,6 +233,7 @@ def run_one(
         paths: folders of results and data, and the device.
         planning: whether to print the cost of the runs instead.
         as_json: print JSON.
+        show: prints the result in place of a leaderboard.
 
     Raises:
         RunError: one has failed.
@@ -239,7 +244,9 @@ def run_one(
     results, failed = _run(experiments, paths, ExecutorOptions(retry_failed=True))
     if failed:
         raise RunError(failed[0].reason)
-    if IS_MAIN:
+    if show is not None:
+        show(results[-1])
+    elif IS_MAIN:
         print_results(results[-1:], as_json)
         for command in (x for last in results[-1:] for x in _next_commands(last, paths)):
             print_note("next:", command)

@@ -172,6 +172,8 @@ class Architecture:
         classifier_hidden_size: width of the hidden layer of the classification heads; 0: there is
             none.
         classifier_activation: activation of that layer, one of transformers' `ACT2FN`.
+        class_weights: weight of each class in the loss of a classification head, 1 on average over
+            the training examples; None: 1 of all. Several labels and numbers have none.
         lm_head_bias: whether logits of the vocabulary have a bias where the model's class has none:
             next tokens, and masked ones of the linear `prediction_head`.
         classifier_bias: whether the last linear map of the classification heads has a bias.
@@ -297,6 +299,7 @@ class Architecture:
     )
     classifier_hidden_size: int = option(128, bounds=(0, WIDEST), effect="head")
     classifier_activation: str = option("relu", effect="head")
+    class_weights: list[float] | None = option(None, effect="none")
     lm_head_bias: bool = option(False)
     classifier_bias: bool = option(True, effect="head")
     prediction_head: str = option("transform", choices=("transform", "linear"), effect="head")

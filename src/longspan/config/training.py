@@ -59,6 +59,12 @@ class TrainingConfig:
         None,
         bounds=(0, HIGHEST_SCORE),
     )
+    patience: int | None = setting(
+        "evaluations in a row without a better score on validation that end the training; none: "
+        "the last step does",
+        None,
+        bounds=(1, MOST_STEPS),
+    )
     stages: Stages = setting("stages of the training; none: there is one", ())
 
     def __post_init__(self) -> None:
@@ -81,8 +87,11 @@ class TrainingConfig:
             reasons.append(f"adam_betas must be in [0, 1), got {self.adam_betas}")
         if self.max_grad_norm is not None and not self.max_grad_norm > 0:
             reasons.append(f"max_grad_norm must be positive or none, got {self.max_grad_norm}")
-        if self.stop_at is not None and self.stages:
-            reasons.append("stop_at ends a training of one stage; omit it, or the stages")
+        reasons += [
+            f"{name} ends a training of one stage; omit it, or the stages"
+            for name in ("stop_at", "patience")
+            if getattr(self, name) is not None and self.stages
+        ]
         if reasons:
             raise OptionError("; ".join(reasons))
         if self.stages:

@@ -24,6 +24,7 @@ from longspan.results.context_use import (
 from longspan.results.cross_evaluation import (
     CrossEvaluation,
 )
+from longspan.results.document_scores import DocumentRow, DocumentScores
 from longspan.results.efficiency import (
     EfficiencyRecord,
     Measurement,
@@ -87,6 +88,8 @@ __all__ = [
     "ContextUse",
     "CrossEvaluation",
     "DecodingState",
+    "DocumentRow",
+    "DocumentScores",
     "EfficiencyRecord",
     "ExampleScores",
     "Failure",

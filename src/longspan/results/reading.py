@@ -14,10 +14,13 @@ from longspan.results.record import FAILED, Failure, Result
 
 # Folders of side records, beside those of runs.
 ANALYSES, EVALUATIONS, CONTEXTS = "analysis", "evaluations", "context"
+DOCUMENTS = "classified"
 EFFICIENCY = "efficiency"  # folder of measurements without runs
 # Folders below a folder of results that hold other files than records of finished runs;
 # "snapshots" is one of old git revisions.
-OTHER_FOLDERS = {"work", "trials", ANALYSES, EVALUATIONS, CONTEXTS, EFFICIENCY, "snapshots"}
+OTHER_FOLDERS = {
+    *("work", "trials", ANALYSES, EVALUATIONS, CONTEXTS, DOCUMENTS, EFFICIENCY, "snapshots")
+}
 T = TypeVar("T")
 _RUN = ("a longspan record", "read it with the version of longspan that wrote it, or run it again")
 

@@ -143,6 +143,11 @@ class Task(TaskData):
         """True if targets are numbers, of which the model predicts one for each example."""
         return False
 
+    def count_classes(self, labels: np.ndarray) -> dict[Any, int]:
+        """Return the number of targets of each class."""
+        classes, numbers = np.unique(labels, return_counts=True)
+        return dict(zip(classes.tolist(), numbers.tolist(), strict=True))
+
     @property
     def chance(self) -> float | None:
         """Expected main metric of a uniform guess under these options."""
@@ -263,7 +268,7 @@ class Task(TaskData):
         return collate(examples, rows, self.to_inputs, self.length)
 
     def label_arguments(
-        self, targets: Int[Tensor, "B ..."] | Float[Tensor, " B"]
+        self, targets: Int[Tensor, "B ..."] | Float[Tensor, "B ..."]
     ) -> dict[str, Any]:
         """Return the targets of a batch as the arguments from which the model computes its loss.
 

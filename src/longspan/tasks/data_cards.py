@@ -128,8 +128,7 @@ def _count_labels(task: Task, split: Split) -> dict[Any, int]:
     step = max(1, _PIECE // task.length)
     for first in range(0, task.size(split), step):
         rows = np.arange(first, min(first + step, task.size(split)))
-        classes, numbers = np.unique(task.labels(split, rows).numpy(), return_counts=True)
-        counts.update(dict(zip(classes.tolist(), numbers.tolist(), strict=True)))
+        counts.update(task.count_classes(task.labels(split, rows).numpy()))
     return dict(sorted(counts.items()))
 
 

@@ -37,7 +37,7 @@ from longspan.training.evaluation_options import EvaluationOptions
 from longspan.training.final_evaluation import TrainingOutcome, evaluate_final
 from longspan.training.prefetch import prefetch_batches
 from longspan.training.progress import Progress
-from longspan.training.schedule import compute_learning_rate
+from longspan.training.schedule import compute_learning_rate, ends_training
 from longspan.training.stages import (
     Stage,
     begin_stage,
@@ -105,10 +105,10 @@ class StageTrainer:
                     tracker.finish()
 
     def train(self) -> None:
-        """Train to the last step of the stage, or to the score that ends the training."""
+        """Train to the last step of the stage, or to the evaluation that ends the training."""
         self.model.train()
         with contextlib.closing(prefetch_batches(self._batches(), self.device)) as batches:
-            while self.progress.step < self.last_step and not self._reaches_target():
+            while self.progress.step < self.last_step and not self._is_over():
                 self._step(batches)
                 self._evaluate_and_save()
 
@@ -261,14 +261,14 @@ class StageTrainer:
             if self.callback is not None:
                 self.callback.on_alarm(alarm)
 
-    def _reaches_target(self) -> bool:
-        """Return whether the evaluation of the last step has the score that ends the training."""
-        target, curve = self.config.stop_at, self.progress.curve
-        if target is None or not curve or curve[-1]["step"] != self.progress.step:
+    def _is_over(self) -> bool:
+        """Return whether the last evaluation ends the training; see `ends_training`."""
+        curve = self.progress.curve
+        if not curve or curve[-1]["step"] != self.progress.step:
             return False
         metric = self.task.selection_metrics[0]
-        value = curve[-1]["validation_metrics"][metric.name]
-        return self.group.broadcast(not metric.is_better(target, value))
+        points = [Point(**point) for point in curve]
+        return self.group.broadcast(ends_training(self.config, metric, points))
 
     def _main(self, score: Score) -> float:
         return score.metrics[self.task.selection_metrics[0].name]

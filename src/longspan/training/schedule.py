@@ -2,8 +2,11 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from longspan.config import TrainingConfig
+from longspan.metrics import Metric
+from longspan.results import Point
 
 # First and last factor of the one-cycle schedule, relative to its peak.
 FIRST_FACTOR, LAST_FACTOR = 1 / 25, 1e-4 / 25
@@ -36,6 +39,21 @@ def scheduled_steps(config: TrainingConfig, first: int, total: int) -> tuple[Tra
     if config.schedule_over == "run":
         return dataclasses.replace(config, steps=total), 0
     return config, first
+
+
+def ends_training(config: TrainingConfig, metric: Metric, curve: Sequence[Point]) -> bool:
+    """Return whether the last of some evaluations ends the training: `stop_at` or `patience`.
+
+    Of equal scores the one with the lower loss is better, as in the selection of the checkpoint.
+    """
+    values = [metric.signed(point.validation_metrics.get(metric.name, math.nan)) for point in curve]
+    if config.stop_at is not None and values[-1] >= metric.signed(config.stop_at):
+        return True
+    if config.patience is None:
+        return False
+    losses = [-math.inf if x.validation_loss is None else -x.validation_loss for x in curve]
+    scores = list(zip(values, losses, strict=True))
+    return len(scores) - 1 - scores.index(max(scores)) >= config.patience
 
 
 def _factor(config: TrainingConfig, step: int) -> float:

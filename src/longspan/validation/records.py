@@ -14,6 +14,7 @@ from longspan.results import (
     Analysis,
     ContextUse,
     CrossEvaluation,
+    DocumentScores,
     Result,
     failure_from,
     load_side_record,
@@ -26,7 +27,12 @@ from longspan.validation import across, identity, scores, training
 from longspan.validation.across import Rule
 from longspan.validation.findings import AS_WRITTEN, Finding, RecordFile, Severity
 
-SIDE_RECORDS: tuple[type[SideRecord], ...] = (Analysis, CrossEvaluation, ContextUse)
+SIDE_RECORDS: tuple[type[SideRecord], ...] = (
+    Analysis,
+    CrossEvaluation,
+    ContextUse,
+    DocumentScores,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from longspan.errors import LongspanError
 from longspan.metrics import get_metric
 from longspan.results import Point, Result, TrialRecord, Tuning
 from longspan.tasks import build
-from longspan.training.schedule import compute_learning_rate, scheduled_steps
+from longspan.training.schedule import compute_learning_rate, ends_training, scheduled_steps
 from longspan.validation.findings import RUN_AGAIN, Finding, RecordFile, is_close, is_whole
 
 MAX_REEVALUATION = 0.02  # relative; rounding on another device may flip a few examples
@@ -94,13 +94,13 @@ def _scheduled_stages(record: Result) -> list[_Stage]:
 
 def _last_step(record: Result) -> int:
     """Return the step of the first evaluation that ends the training, or the last of the recipe."""
-    training = record.effective_config.training
-    if (target := training.stop_at) is None:
-        return training.steps
-    metric = get_metric(record.selection_metric)
-    scores = {x.step: x.validation_metrics.get(metric.name, math.nan) for x in record.curve}
-    ends = [step for step, score in scores.items() if metric.signed(score) >= metric.signed(target)]
-    return min([*ends, training.steps])
+    training, metric = record.effective_config.training, get_metric(record.selection_metric)
+    ends = (
+        point.step
+        for number, point in enumerate(record.curve, 1)
+        if ends_training(training, metric, record.curve[:number])
+    )
+    return min(next(ends, training.steps), training.steps)
 
 
 def _check_curve(file: RecordFile[Result]) -> Iterator[Finding]:

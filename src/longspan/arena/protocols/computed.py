@@ -14,8 +14,6 @@ from longspan.tasks.ranking.imports import BeirDescription
 _WORD_IDS = 8_192
 _LONGEST = {"words": 1_024, "bytes": 2_048}  # tokens that CPUs train on in minutes
 _LENGTH_UNIT = 64  # lengths are multiples of it
-# Texts of more bytes a word are taken for a script without spaces.
-_BYTES_PER_WORD = 24
 _EVALUATIONS = 10
 _LIMITS = ("epochs", "batch_size", "fewest", "most")  # of the steps, see `_steps`
 
@@ -107,8 +105,7 @@ def _summary_options(described: TextsDescription) -> dict[str, Any]:
 
 def _encoding(described: TextsDescription) -> dict[str, Any]:
     """Return the options of the task: words, or bytes of a script without spaces."""
-    has_words = described.bytes <= _BYTES_PER_WORD * described.words
-    if has_words:
+    if described.has_words:
         return {"length": _length(described.words), "vocabulary": _WORD_IDS}
     return {"length": _length(described.bytes, "bytes"), "vocabulary": "bytes"}
 

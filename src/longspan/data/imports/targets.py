@@ -17,6 +17,9 @@ from longspan.wording import counted, first_of
 # Above this number, and half the rows, values of a label column are numbers or identifiers.
 _FEW_CLASSES = 10
 _MOST_CLASSES = 1 << 16  # that are stored as uint16
+_MOST_LABELS = 62  # of which any number applies to a text: bits of an int64
+SEPARATOR = ";"  # between the labels of a text
+_TRUE, _FALSE = ("1", "1.0", "true", "yes"), ("", "0", "0.0", "false", "no")
 _INTEGER = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
 _BOOLEANS = ("true", "false")
 ClassCounts = Mapping[str, Sequence[int]]  # rows of each class, by split
@@ -28,14 +31,27 @@ class Targets:
     """Targets of all rows.
 
     Attributes:
-        values: class of each row, uint16, its number, float64, or its summary.
+        values: class of each row, uint16, its number, float64, or its summary; its labels, int64,
+            of which bit n is set if label n applies.
         classes: name of each class; none of other targets.
+        has_labels: True if any number of the classes applies to a row.
         spellings: spellings of each class that the files write in several ways, by its name.
     """
 
     values: np.ndarray
     classes: tuple[str, ...] = ()
     spellings: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    has_labels: bool = False
+
+    @property
+    def strata(self) -> np.ndarray | None:
+        """Class of each row, of which each split has its share; of labels, the rarest one."""
+        if not self.has_labels:
+            return self.values if self.classes else None
+        matrix = label_matrix(self.values, len(self.classes))
+        by_rarity = np.argsort(matrix.sum(0), kind="stable")
+        ranks = np.where(matrix.any(1), matrix[:, by_rarity].argmax(1), len(by_rarity))
+        return ranks.astype(np.int64)
 
     def describe(self, splits: np.ndarray) -> dict[str, Any]:
         """Return the fields of a description: classes, their rows in each split, spellings."""
@@ -48,6 +64,9 @@ class Targets:
     def counts(self, splits: np.ndarray) -> dict[str, list[int]]:
         """Return the rows of each class, by split; nothing of other targets."""
         size = len(self.classes)
+        if self.has_labels:
+            matrix = label_matrix(self.values, size)
+            return {x: matrix[splits == n].sum(0).tolist() for n, x in enumerate(NAMES)}
         return {
             name: np.bincount(self.values[splits == number], minlength=size).tolist()
             for number, name in enumerate(NAMES if size else ())
@@ -69,6 +88,12 @@ class Targets:
         }
         train = present.get(NAMES[TRAIN], set())
         for split, held_out in present.items():
+            if not train & held_out and len(self.values) < len(NAMES) * len(self.classes):
+                raise DataError(
+                    f"{where}: {counted(len(self.values), 'text|texts')} of {len(self.classes)} "
+                    f"classes cannot fill train, validation and test; add texts until a class has "
+                    f"{len(NAMES)} different ones"
+                )
             if not train & held_out:
                 raise DataError(
                     f"{where}: train and {split} have no class in common: train has "
@@ -78,6 +103,54 @@ class Targets:
 
     def _names(self, names: set[str]) -> str:
         return first_of(repr(name) for name in self.classes if name in names)
+
+
+def label_matrix(values: np.ndarray, count: int) -> np.ndarray:
+    """Return which of some labels apply to each row, (N, count) bool, from their bits."""
+    return (values[:, None] >> np.arange(count)) % 2 == 1
+
+
+def parse_labels(texts: Sequence[str], where: str, separator: str) -> Targets:
+    """Return the labels of each row, any number of which applies.
+
+    Args:
+        texts: names of the labels of each row, with a separator between them.
+        where: file and column, for messages.
+        separator: separator.
+
+    Raises:
+        DataError: there are fewer than two labels, or more than can be stored.
+    """
+    rows = [{x.strip() for x in text.split(separator)} - {""} for text in texts]
+    names = sorted(set().union(*rows))
+    if not 2 <= len(names) <= _MOST_LABELS:
+        raise DataError(
+            f"{where} has {counted(len(names), 'label|labels')} with the separator "
+            f"{separator!r}; expected 2 to {_MOST_LABELS}. Pass another --separator, join rare "
+            "labels, or omit it where each text has one class"
+        )
+    bits = {name: 1 << number for number, name in enumerate(names)}
+    values = np.array([sum(bits[x] for x in row) for row in rows], np.int64)
+    return Targets(values, tuple(names), has_labels=True)
+
+
+def join_labels(columns: Mapping[str, Sequence[str]], where: str, separator: str) -> list[str]:
+    """Return the names of the columns that are true in each row, joined.
+
+    Raises:
+        DataError: a value is neither true nor false.
+    """
+    for name, values in columns.items():
+        if wrong := next((x for x in values if x.lower() not in (*_TRUE, *_FALSE)), None):
+            raise DataError(
+                f"{where}: column {name!r} must be 0 or 1 in each row, to say whether the label "
+                f"applies, got {wrong!r:.60}; name one column of labels with --separator"
+            )
+    rows = zip(*columns.values(), strict=True)
+    return [
+        separator.join(x for x, value in zip(columns, row, strict=True) if value.lower() in _TRUE)
+        for row in rows
+    ]
 
 
 def parse_classes(texts: Sequence[str], where: str) -> Targets:

@@ -22,7 +22,14 @@ from longspan.data.imports.stored import (
     resolve_splits,
     table_sha256,
 )
-from longspan.data.imports.targets import Targets, parse_classes, parse_numbers
+from longspan.data.imports.targets import (
+    SEPARATOR,
+    Targets,
+    join_labels,
+    parse_classes,
+    parse_labels,
+    parse_numbers,
+)
 from longspan.data.own_splits import (
     DROPPED,
     NAMES,
@@ -41,8 +48,10 @@ from longspan.data.tokenizers import split_words
 from longspan.errors import DataError, OptionError
 from longspan.metrics.summaries import has_token
 
-Kind = Literal["class", "number", "summary"]
+Kind = Literal["class", "labels", "number", "summary"]
 HELD_OUT_SHARE = 0.1
+# Texts of more bytes a word are taken for a script without spaces.
+_BYTES_PER_WORD = 24
 _ROWS = "texts.parquet"
 
 
@@ -91,6 +100,11 @@ class TextsDescription(ImportDescription):
         return self.kind == "number"
 
     @property
+    def has_words(self) -> bool:
+        """False if the texts have a script without spaces."""
+        return self.bytes <= _BYTES_PER_WORD * self.words
+
+    @property
     def is_pair(self) -> bool:
         """True if an example has two texts."""
         return "pair" in self.columns
@@ -107,8 +121,10 @@ class TextsRequest:
 
     Attributes:
         text: column of the texts.
-        target: column of the classes, of the numbers to predict, or of the summaries.
+        target: column of the classes, of the numbers to predict, or of the summaries; of labels,
+            the column that has them all, or the columns of each, with commas between them.
         kind: which of them it has.
+        separator: separator of the labels in their column.
         pair: column of second texts.
         validation: share of the different texts to hold out, or their source; None: that of the
             split in a folder, if there is one, else a tenth.
@@ -121,6 +137,7 @@ class TextsRequest:
     target: str
     kind: Kind = "class"
     pair: str | None = None
+    separator: str = SEPARATOR
     validation: float | Source | None = None
     test: float | Source | None = None
     drop_empty: bool = False
@@ -162,7 +179,7 @@ def import_texts(
     tables = {split: read_table(x, request.form) for split, x in sources.items()}
     rows = _collect_rows(tables, request)
     where = f"{source}: column {request.target!r}"
-    targets = _parse_targets(rows, request.kind, where)
+    targets = _parse_targets(rows, request, where)
     assignment = _split_rows(rows, targets, shares, request.kind, where)
     splits = assignment.splits
     table = _make_table(rows, targets, splits, request.kind)
@@ -309,16 +326,16 @@ def _collect_rows(tables: Mapping[int, Table], request: TextsRequest) -> _Rows:
     places: list[str] = []
     left_out = 0
     for split, table in tables.items():
-        columns = [table.column(name) for name in request.columns.values()]
-        rows = list(zip(*columns, strict=True))
-        empty = [number for number, row in enumerate(rows) if not all(row)]
+        rows = list(zip(*_read_columns(table, request), strict=True))
+        is_partial = request.kind == "labels"  # a text may have none
+        empty = [n for n, row in enumerate(rows) if not all(row[:-1] if is_partial else row)]
         if empty and not request.drop_empty:
             raise DataError(
                 f"{table.path} has an empty text or target in {table.show_rows(empty)}; correct "
                 "them, or pass --drop-empty to leave these rows out"
             )
         left_out += len(empty)
-        numbers = [number for number, row in enumerate(rows) if all(row)]
+        numbers = sorted(set(range(len(rows))) - set(empty))
         complete_rows += [rows[number] for number in numbers]
         places += [table.locate(number) for number in numbers]
         splits += [split] * len(numbers)
@@ -328,10 +345,22 @@ def _collect_rows(tables: Mapping[int, Table], request: TextsRequest) -> _Rows:
     return _Rows(texts, targets, places, np.array(splits, np.int8), left_out)
 
 
-def _parse_targets(rows: _Rows, kind: Kind, where: str) -> Targets:
-    if kind == "class":
+def _read_columns(table: Table, request: TextsRequest) -> list[list[str]]:
+    """Return the columns of texts and targets; several columns of labels are joined to one."""
+    *texts, target = request.columns.values()
+    columns = [table.column(name) for name in texts]
+    if request.kind == "labels" and target not in table.names and "," in target:
+        by_name = {name: table.column(name) for name in target.split(",")}
+        return [*columns, join_labels(by_name, str(table.path), request.separator)]
+    return [*columns, table.column(target)]
+
+
+def _parse_targets(rows: _Rows, request: TextsRequest, where: str) -> Targets:
+    if request.kind == "class":
         return parse_classes(rows.targets, where)
-    if kind == "number":
+    if request.kind == "labels":
+        return parse_labels(rows.targets, where, request.separator)
+    if request.kind == "number":
         return parse_numbers(rows.targets, where, rows.places)
     return Targets(np.array(rows.targets, object))
 
@@ -340,8 +369,7 @@ def _split_rows(
     rows: _Rows, targets: Targets, shares: Mapping[int, float], kind: Kind, where: str
 ) -> Assignment:
     """Return the splits of the rows, each of which has rows that training can learn from."""
-    labels = targets.values if targets.classes else None
-    assignment = assign_splits(rows.texts, rows.initial_splits, shares, labels)
+    assignment = assign_splits(rows.texts, rows.initial_splits, shares, targets.strata)
     if assignment.empty is not None:
         raise DataError(
             f"{where}: no row is left for {assignment.empty}, as all of its texts are in another "

@@ -1,5 +1,7 @@
 """Losses of the models with a head."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,7 +16,10 @@ Items = Tensor | int  # number of labels, `num_items_in_batch` of transformers
 
 
 def label_loss(
-    logits: Float[Tensor, "*B C"], labels: Int[Tensor, "*_"], sparse: bool = False
+    logits: Float[Tensor, "*B C"],
+    labels: Int[Tensor, "*_"],
+    sparse: bool = False,
+    weights: Sequence[float] | None = None,
 ) -> Float[Tensor, ""]:
     """Return the mean cross entropy over labels other than -100, in float32; zero without any.
 
@@ -23,6 +28,7 @@ def label_loss(
         labels: classes.
         sparse: whether most labels are -100, so that selecting the other logits, which waits for
             the device, costs less than normalizing all.
+        weights: factor of the loss of each class; None: 1.
 
     Raises:
         InputError: the labels have another shape, or are outside the classes.
@@ -35,7 +41,13 @@ def label_loss(
     labels = labels.flatten().long()
     scores = at_least_float32(logits).reshape(-1, classes)
     try:
-        total = F.cross_entropy(scores, labels, ignore_index=IGNORED, reduction="sum")
+        total = F.cross_entropy(
+            scores,
+            labels,
+            None if weights is None else scores.new_tensor(weights),
+            ignore_index=IGNORED,
+            reduction="sum",
+        )
     except IndexError as error:
         raise label_error(labels, classes) from error
     return mean_loss(total, labels)

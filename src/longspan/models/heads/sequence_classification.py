@@ -116,7 +116,7 @@ def classification_loss(
             f"labels must be integers, the classes, got {labels.dtype}; for numbers set "
             "problem_type to 'regression', for several labels to 'multi_label_classification'"
         )
-    return label_loss(logits, labels)
+    return label_loss(logits, labels, weights=config.class_weights)
 
 
 def _with_classes(labels: Tensor, logits: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from pydantic import PositiveInt
 from torch import Tensor
@@ -11,11 +12,13 @@ from torch import Tensor
 from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.data.imports import texts
+from longspan.data.imports.targets import SEPARATOR, label_matrix
 from longspan.data.imports.texts import TextsDescription, TextsSplit
 from longspan.data.summarized_document import SummarizedDocument
 from longspan.data.tokenizers import ByteTokenizer
+from longspan.errors import OptionError
 from longspan.metrics import Metric
-from longspan.shapes import Float, Int
+from longspan.shapes import Bool, Float, Int
 from longspan.tasks.base import SPLITS, ProgressCallback, Split, Task
 from longspan.tasks.encoded_text import (
     EncodedTextTask,
@@ -49,6 +52,12 @@ class OwnTextOptions(EncodingOptions):
     minimum: PositiveInt = setting(
         "occurrences in the training texts that make a character known", 2
     )
+    class_weights: Literal["none", "balanced"] = setting(
+        "weights of the classes in the loss: none; or balanced: by the inverse of their number of "
+        "training texts",
+        "none",
+        in_data=False,
+    )
 
 
 class OwnTexts(ImportedTask, EncodedTextTask):
@@ -63,6 +72,38 @@ class OwnTexts(ImportedTask, EncodedTextTask):
     def is_regression(self) -> bool:
         """True if the targets are numbers."""
         return self.description.is_regression
+
+    @property
+    def is_multi_label(self) -> bool:
+        """True if any number of the classes applies to a text; bits of its target say which."""
+        return self.description.kind == "labels"
+
+    def count_classes(self, labels: np.ndarray) -> dict[Any, int]:
+        """Return the number of texts of each class."""
+        if not self.is_multi_label:
+            return super().count_classes(labels)
+        return dict(enumerate(label_matrix(labels, self.num_classes).sum(0).tolist()))
+
+    @property
+    def model_fields(self) -> dict[str, Any]:
+        """Weights of the classes, if they are balanced: 1 on average over the training texts.
+
+        Raises:
+            OptionError: the targets are numbers or several labels.
+        """
+        fields = super().model_fields
+        if self.is_multi_label:
+            fields = {**fields, "problem_type": "multi_label_classification"}
+        if self.options.class_weights == "none":
+            return fields
+        if self.description.kind != "class":
+            raise OptionError(
+                "class_weights='balanced' is of one class a text; omit it for numbers and for "
+                "several labels"
+            )
+        counts = np.array(self.description.class_counts["train"])
+        weights = counts.sum() / (max(1, (counts > 0).sum()) * np.maximum(counts, 1))
+        return {**fields, "class_weights": weights.tolist()}
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
@@ -99,11 +140,19 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         """
         return logits[..., 0].double() * self.description.deviation + self.description.mean
 
+    def probabilities(self, logits: Float[Tensor, "*B C"]) -> Float[Tensor, "..."]:
+        """Return the probabilities of the classes, or the numbers without their axis."""
+        if self.is_regression:
+            return self.predicted_numbers(logits)
+        return logits.sigmoid() if self.is_multi_label else logits.softmax(-1)
+
     def label_arguments(
         self, targets: Int[Tensor, " B"] | Float[Tensor, " B"]
     ) -> dict[str, Tensor]:
-        """Return the classes, or the standardized numbers."""
+        """Return the classes, which labels apply, or the standardized numbers."""
         labels = self._standardize(targets) if self.is_regression else targets
+        if self.is_multi_label:
+            labels = self._which_apply(targets).float()
         return super().label_arguments(labels)
 
     def example_statistics(
@@ -114,7 +163,11 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         logits: Float[Tensor, "*B C"],
         targets: Int[Tensor, "*B"] | Float[Tensor, "*B"],
     ) -> dict[str, Tensor]:
-        """Return the statistics of accuracy, or of R² (standardized) and RMSE (in own units)."""
+        """Return the statistics of accuracy, of micro F1, or of R² and RMSE (in own units)."""
+        if self.is_multi_label:
+            predicted, true = logits > 0, self._which_apply(targets)
+            counts = (predicted & true, predicted & ~true, ~predicted & true)
+            return {"f1": torch.stack([x.double().sum(-1) for x in counts], dim=-1)}
         if not self.is_regression:
             return super().example_statistics(metrics, split, rows, logits, targets)
         numbers = self._standardize(targets)
@@ -131,8 +184,17 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         tokens, _ = self._example(split, row)
         sides = [tokens] if examples.second is None else [tokens, examples.second[row]]
         target = examples.labels[row]
-        shown = f"{target:g}" if self.is_regression else self.class_name(int(target))
+        if self.is_multi_label:
+            names = np.array(self.description.classes)
+            shown = SEPARATOR.join(names[label_matrix(np.array([target]), len(names))[0]])
+        else:
+            shown = f"{target:g}" if self.is_regression else self.class_name(int(target))
         return f"{' | '.join(map(self.decode, sides))} = {shown}"
+
+    def _which_apply(self, targets: Tensor) -> Bool[Tensor, "*B C"]:
+        return (
+            targets[..., None] >> torch.arange(self.num_classes, device=targets.device)
+        ) % 2 == 1
 
     def _standardize(self, targets: Tensor) -> Float[Tensor, "*B"]:
         return (targets.double() - self.description.mean) / self.description.deviation
@@ -178,7 +240,9 @@ def _make(folder: Path, description: TextsDescription) -> type[Task]:
             notes=_SUMMARY_NOTES,
         )
     count = len(description.classes)
-    what = f"one of {count} classes" if count else "a number"
+    has_labels = description.kind == "labels"
+    what = f"{'some' if has_labels else 'one'} of {count} classes" if count else "a number"
+    metrics = ("f1",) if has_labels else ("accuracy",) if count else ("r2", "rmse")
     return make_task(
         OwnTexts,
         folder,
@@ -189,8 +253,8 @@ def _make(folder: Path, description: TextsDescription) -> type[Task]:
         + (f" and {columns['pair']!r}." if description.is_pair else "."),
         vocab_size=ByteTokenizer.vocab_size,
         num_classes=max(1, count),
-        metrics=("accuracy",) if count else ("r2", "rmse"),
-        chance=1 / count if count else 0.0,
+        metrics=metrics,
+        chance=None if has_labels else 1 / count if count else 0.0,
         head="pair_classification" if description.is_pair else "sequence_classification",
         notes=_NOTES,
     )

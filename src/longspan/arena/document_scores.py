@@ -1,0 +1,225 @@
+"""Scores of a run on documents beside TF-IDF and the most frequent class, in one record."""
+
+import datetime
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from scipy import stats
+from sklearn import metrics as sk
+
+from longspan.arena.document_metrics import (
+    METRICS,
+    Kind,
+    calibration_bins,
+    choose_metrics,
+    compute_metric,
+    one_hot,
+    predict_targets,
+)
+from longspan.arena.document_start import task_coverage
+from longspan.arena.finished_run import FinishedRun, load_run
+from longspan.arena.paths import RunPaths
+from longspan.data.imports.targets import label_matrix
+from longspan.data.imports.texts import load_splits
+from longspan.errors import OptionError
+from longspan.results import DocumentRow, DocumentScores, run_fields
+from longspan.tasks.base import Split
+from longspan.tasks.documents.own_texts import OwnTexts
+from longspan.tasks.documents.tfidf import Baseline, fit_baseline
+from longspan.training.arguments import model_inputs
+
+TFIDF = "TF-IDF"
+
+
+class _Scored(NamedTuple):
+    """Targets of the scored documents, and how rows are scored on them."""
+
+    targets: np.ndarray
+    kind: Kind
+    names: list[str]  # of the classes
+    metrics: tuple[str, ...]
+    threshold: float
+
+
+def score_documents(
+    record: Path,
+    paths: RunPaths,
+    metric: str | None = None,
+    threshold: float = 0.5,
+    split: Split = "test",
+) -> DocumentScores:
+    """Score a run on imported texts, and baselines on the same documents; store the record.
+
+    TF-IDF with a linear model is fitted on the training texts, and its regularization is selected
+    on validation by the same metric.
+
+    Args:
+        record: record of a run on imported texts.
+        paths: folders of the run's data, and the device.
+        metric: name of the main metric; None: accuracy, micro F1 of several labels, R² of numbers.
+        threshold: probability from which a label applies, where a document may have several.
+        split: split to score.
+
+    Raises:
+        OptionError: the run has other data, the metric does not fit, or the threshold is no share.
+        UnknownNameError: there is no such metric.
+        DataError: the record, the model or the data is absent, or the data differs.
+    """
+    check_threshold(threshold)
+    run = load_run(record, paths)
+    task = run.task
+    if not isinstance(task, OwnTexts):
+        raise OptionError(f"{record} was trained on {task.info.name}, which is no import of texts")
+    kind = cast(Kind, task.description.kind)
+    splits = load_splits(task.folder, task.description)
+    targets = {name: _read_targets(x.targets, task) for name, x in splits.items()}
+    names, metrics = task.description.classes, choose_metrics(metric, kind)
+    scored = _Scored(targets[split], kind, names, metrics, threshold)
+    scores = predict_split(run, split)
+    baseline = _fit_baseline(task, {x: y.texts for x, y in splits.items()}, targets, split, scored)
+    rows = [
+        _row(run.result.row_name, _options(run), scores, run.result.seconds, scored),
+        _row(TFIDF, {"C": baseline.strength}, baseline.scores, baseline.seconds, scored),
+        _row("constant", {}, _constant(targets["train"], scored), 0, scored),
+    ]
+    coverage = task_coverage(task.info.name, run.result.effective_config.task.options)
+    result = DocumentScores(
+        **run_fields(DocumentScores, run.result),
+        split=split,
+        documents=len(targets[split]),
+        rows_sha256=task.description.rows_sha256,
+        covered_documents=coverage.documents,
+        covered_tokens=coverage.tokens,
+        class_weights=task.options.class_weights,
+        threshold=threshold,
+        rows=rows,
+        p_value=_compare(scores, baseline.scores, scored),
+        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+    result.save(record.parent)
+    return result
+
+
+def _fit_baseline(
+    task: OwnTexts,
+    texts: dict[str, list[tuple[str, ...]]],
+    targets: dict[str, np.ndarray],
+    split: Split,
+    scored: _Scored,
+) -> Baseline:
+    """Return TF-IDF's predictions of a split, selected on validation by the main metric."""
+    name, weights = scored.metrics[0], task.options.class_weights
+
+    def value(y: np.ndarray, p: np.ndarray) -> float:
+        return METRICS[name].signed(compute_metric(name, y, p, scored.kind, scored.threshold))
+
+    return fit_baseline(
+        (texts["train"], targets["train"]),
+        (texts["validation"], targets["validation"]),
+        texts[split],
+        value,
+        num_classes=task.num_classes,
+        has_words=task.description.has_words,
+        class_weight=None if weights == "none" else weights,
+    )
+
+
+def _read_targets(targets: np.ndarray, task: OwnTexts) -> np.ndarray:
+    """Return classes, (N,), which labels apply, (N, C) bool, or numbers, (N,)."""
+    return label_matrix(targets, task.num_classes) if task.is_multi_label else targets
+
+
+def check_threshold(threshold: float) -> None:
+    """Refuse a threshold that is no probability.
+
+    Raises:
+        OptionError: it is outside [0, 1].
+    """
+    if not 0 <= threshold <= 1:
+        raise OptionError(f"--threshold must be a probability in [0, 1], got {threshold:g}")
+
+
+@torch.no_grad()
+def predict_split(run: FinishedRun, split: Split, batch_size: int | None = None) -> np.ndarray:
+    """Return the probabilities of the classes, (N, C), or the numbers, (N,), of a split's texts."""
+    task = run.task
+    assert isinstance(task, OwnTexts)
+    rows = np.arange(task.size(split))
+    logits = torch.zeros(len(rows), task.num_classes, dtype=torch.float64)
+    with run.evaluating(split, batch_size) as (model, where):
+        model.eval()
+        for batch in task.batches(split, batch_size=where["batch_size"], rows=rows):
+            output = model(**model_inputs(model, batch.inputs, where["device"]))
+            logits[batch.rows] = output.logits.double().cpu()
+    return task.probabilities(logits).numpy()
+
+
+def _row(
+    name: str, options: dict[str, Any], scores: np.ndarray, seconds: float, scored: _Scored
+) -> DocumentRow:
+    """Return the row of some probabilities or numbers."""
+    targets, kind, threshold = scored.targets, scored.kind, scored.threshold
+    values = {x: compute_metric(x, targets, scores, kind, threshold) for x in scored.metrics}
+    return DocumentRow(
+        name=name,
+        options=options,
+        metrics={x: value if np.isfinite(value) else None for x, value in values.items()},
+        seconds=round(float(seconds), 3),
+        **({} if kind == "number" else _details(scores, scored)),
+    )
+
+
+def _details(scores: np.ndarray, scored: _Scored) -> dict[str, Any]:
+    """Return the scores of each class, the confusion matrix and the calibration."""
+    targets, size = scored.targets, len(scored.names)
+    predicted = predict_targets(scores, scored.kind, scored.threshold)
+    parts = sk.precision_recall_fscore_support(
+        one_hot(targets, size), one_hot(predicted, size), average=None, zero_division=0
+    )
+    classes = dict(zip(scored.names, np.column_stack(parts).tolist(), strict=True))
+    confusion = []
+    if scored.kind == "class":
+        confusion = sk.confusion_matrix(targets, predicted, labels=range(size)).tolist()
+    bins = [list(values) for values in calibration_bins(targets, scores)]
+    return {"classes": classes, "confusion": confusion, "calibration": bins}
+
+
+def _constant(train: np.ndarray, scored: _Scored) -> np.ndarray:
+    """Return the shares of the classes in training, or the mean, for every document."""
+    count = len(scored.targets)
+    if scored.kind == "number":
+        return np.full(count, train.mean())
+    shares = one_hot(train, len(scored.names)).mean(0)
+    return np.broadcast_to(shares, (count, len(shares)))
+
+
+def _compare(first: np.ndarray, second: np.ndarray, scored: _Scored) -> float | None:
+    """Return the p-value of the sign test over documents; of classes, it is McNemar's exact test.
+
+    None: both are equally wrong on every document.
+    """
+    errors = []
+    for scores in (first, second):
+        predicted = predict_targets(scores, scored.kind, scored.threshold)
+        wrong = (
+            abs(predicted - scored.targets)
+            if scored.kind == "number"
+            else predicted != scored.targets
+        )
+        errors.append(wrong if wrong.ndim == 1 else wrong.sum(1))
+    better, worse = int((errors[0] < errors[1]).sum()), int((errors[0] > errors[1]).sum())
+    return float(stats.binomtest(better, better + worse).pvalue) if better + worse else None
+
+
+def _options(run: FinishedRun) -> dict[str, Any]:
+    """Return what distinguishes a run from others on the same documents."""
+    result = run.result
+    start = {} if result.start is None else {"from": Path(result.start.source).name}
+    overrides = {
+        name.rpartition(".")[2]: x
+        for name, x in result.overrides.items()
+        if not name.startswith("start.") and name != "task.length"
+    }
+    return {"length": run.task.length, **start, **overrides}

@@ -1,0 +1,143 @@
+"""Checkpoints for documents: converted from transformers, and extended to the documents' length."""
+
+import dataclasses
+import hashlib
+import json
+import logging
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from longspan.arena.one_run import RunChoices
+from longspan.arena.saved_checkpoint import SavedCheckpoint, open_checkpoint
+from longspan.attention import MECHANISMS
+from longspan.data.imports.texts import load_splits
+from longspan.data.tokenizers import split_words
+from longspan.data.word_pieces import load_word_pieces
+from longspan.files import read_json
+from longspan.models.conversion.from_source import convert, is_own, longify
+from longspan.models.conversion.source import open_source
+from longspan.tasks import TASKS, OwnTexts
+from longspan.tasks.documents.coverage import (
+    LONGIFIED,
+    Coverage,
+    covering_length,
+    measure_coverage,
+)
+from longspan.training.checkpoint_folder import weights_sha256
+
+logger = logging.getLogger(__name__)
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+_UNIT = 512  # lengths of extended checkpoints are multiples of it
+_LENGTH = "task.length"
+
+
+def open_start(
+    source: str, task: str, choices: RunChoices, cache: Path
+) -> tuple[SavedCheckpoint, RunChoices]:
+    """Return a checkpoint that reads the documents of a task, and the choices that fit it.
+
+    A checkpoint of transformers is converted. One that is too short for 95 % of the documents, or
+    for `task.length`, is extended. Conversions are stored in the cache.
+
+    Args:
+        source: record or directory of a run, folder, or name on the Hugging Face Hub.
+        task: task of imported texts.
+        choices: choices of the run.
+        cache: folder of built data sets.
+
+    Raises:
+        OptionError: the checkpoint cannot be converted or extended.
+        DataError: there is no checkpoint, or it is damaged.
+        RunError: the cache cannot be written.
+    """
+    if is_foreign(source):
+        return _convert(source, task, choices, cache)
+    start = open_checkpoint(source)
+    config = start.config
+    # A learned vocabulary depends on the length of its texts.
+    is_learned = not isinstance(start.vocabulary, str) or start.vocabulary == "characters"
+    is_fixed = config.position_encoding != "learned" or config.is_decoder
+    if choices.extend_positions or is_fixed or is_learned:
+        return start, choices
+    length = choices.changes.get(_LENGTH) or covering_length(
+        document_lengths(task, start.vocabulary), _UNIT
+    )
+    sized = any("max_length" in MECHANISMS[x].traits.sizes for x in config.attention_names)
+    if length <= config.max_position_embeddings or sized:
+        return start, choices
+    logger.info(
+        "the %d positions of %s are tiled to %d, which the documents need",
+        config.max_position_embeddings,
+        source,
+        length,
+    )
+    changes = {**choices.changes, _LENGTH: length}
+    return start, dataclasses.replace(choices, changes=changes, extend_positions="tile")
+
+
+def is_foreign(source: str) -> bool:
+    """Return whether a source is a folder of transformers, or a name on the hub."""
+    path = Path(source)
+    if path.is_dir():
+        content = read_json(path / "config.json") if (path / "config.json").is_file() else None
+        known = content is None or is_own(path)
+        return (path / "modules.json").is_file() or not known
+    return not path.exists() and path.suffix != ".json" and bool(_HUB_NAME.fullmatch(source))
+
+
+def document_lengths(task: str, vocabulary: str | int | None) -> np.ndarray:
+    """Return the tokens of each training text of an import, of a pair of both, (N,).
+
+    Args:
+        task: task of imported texts.
+        vocabulary: vocabulary, as an option of the task.
+    """
+    cls = cast("type[OwnTexts]", TASKS[task])
+    texts = load_splits(cls.folder, cls.description)["train"].texts
+    encoded = [text.encode() for row in texts for text in row]
+    if isinstance(vocabulary, str) and vocabulary.startswith("tokenizer:"):
+        tokenizer = load_word_pieces(vocabulary.removeprefix("tokenizer:"))
+        return np.array([len(tokenizer.encode(x, len(x) + 16)) for x in encoded])
+    if isinstance(vocabulary, int):
+        return np.array([len(split_words(x, len(x))) for x in encoded])
+    return np.array([len(x) for x in encoded])
+
+
+def task_coverage(task: str, options: dict[str, Any]) -> Coverage:
+    """Return the share of the training texts that a run with some options of the task reads."""
+    lengths = document_lengths(task, options["vocabulary"])
+    return measure_coverage(lengths, options["length"])
+
+
+def _convert(
+    source: str, task: str, choices: RunChoices, cache: Path
+) -> tuple[SavedCheckpoint, RunChoices]:
+    """Return the conversion of a checkpoint of transformers, from the cache if it is there."""
+    opened = open_source(source, None)
+    longest = opened.family.source_length(opened.config)
+    lengths = document_lengths(task, f"tokenizer:{opened.folder}")
+    length = choices.changes.get(_LENGTH) or covering_length(lengths, _UNIT)
+    name, options = LONGIFIED
+    if choices.mechanism not in (None, name):
+        name, options = choices.mechanism, {}
+    given = {
+        x.removeprefix("mechanism."): y for x, y in choices.changes.items() if "mechanism." in x
+    }
+    options = {**options, **given}
+    is_short = length > longest
+    details = [weights_sha256(opened.folder), *([name, options, length] if is_short else [])]
+    digest = hashlib.sha256(json.dumps(details, sort_keys=True).encode()).hexdigest()[:10]
+    folder = cache / "checkpoints" / f"{Path(source).resolve().name}-{digest}"
+    if not folder.is_dir():
+        if is_short:
+            longify(opened.folder, attention=name, options=options, max_length=length, out=folder)
+        else:
+            convert(opened.folder, out=folder)
+    what = f"extended to {length:,} with {name}" if is_short else "converted"
+    logger.info("%s, of %d tokens, is %s: %s", source, longest, what, folder)
+    changes = {_LENGTH: length, **choices.changes}
+    return open_checkpoint(folder), dataclasses.replace(choices, changes=changes)

@@ -1,0 +1,254 @@
+"""The practitioner's road on the command line: files, a table with TF-IDF, predictions."""
+
+import csv
+import json
+
+import pytest
+from sklearn import metrics as sk
+from transformers import RobertaConfig, RobertaModel
+
+import tiny
+from longspan.results import DocumentScores, load_results, load_side_records
+from own_files import BAD, GOOD, reviews, save_tokenizer, write_csv
+from test_cli_errors import check_rejected
+from tiny import set_flags as flags
+
+HEADER = ("body", "stars", "score")
+TRAINING = {"steps": 4, "evaluate_every": 2, "warmup_steps": 0, "batch_size": 8}
+MODEL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+SHORT = (*flags("training", TRAINING), *flags("model", MODEL))
+
+pytestmark = pytest.mark.usefixtures("no_imports")
+
+
+def load_scores(folder):
+    return load_side_records(DocumentScores, [folder / "runs"])
+
+
+@pytest.fixture
+def file(tmp_path):
+    return write_csv(tmp_path / "mine.csv", [row[:2] for row in reviews(60)], HEADER[:2])
+
+
+def test_two_columns_suffice_for_a_table_with_the_baseline(cli, tmp_path, file, places):
+    command = ("finetune", "--data", file, *SHORT, *places)
+    code, out, err = cli(*command)
+    assert code == 0, err
+    assert "columns: texts in 'body', classes in 'stars'" in err
+    assert "tokens cover all documents" in err
+    (scores,) = load_scores(tmp_path)
+    model, tfidf, constant = scores.rows
+    assert (model.name, tfidf.name, constant.name) == ("local", "TF-IDF", "constant")
+    assert tfidf.metrics["accuracy"] == 1.0  # a few words decide
+    (result,) = load_results([tmp_path / "runs" / "own"])
+    assert model.metrics["accuracy"] == pytest.approx(result.scores["test"].metrics["accuracy"])
+    assert result.config.training.patience == 3
+    for part in ("TF-IDF", "Class weights: none.", "local loses to TF-IDF", "long-documents.md"):
+        assert part in " ".join(out.split())
+    # Another run on the same documents is a row of the same table.
+    code, out, err = cli(*command, "--mechanism", "full", "--metric", "f1_macro")
+    assert code == 0, err
+    assert all(f"{name} (length 64" in " ".join(out.split()) for name in ("local", "full"))
+    assert {x.metric for x in load_scores(tmp_path)} == {"accuracy", "f1_macro"}
+
+
+def test_scores_of_the_record_are_those_of_the_confusion_matrix(cli, tmp_path, file, places):
+    code, out, err = cli("finetune", "--data", file, *SHORT, *places, "--json")
+    assert code == 0, err
+    record = json.loads(out)
+    for row in record["rows"]:
+        pairs = [
+            (true, predicted)
+            for true, counts in enumerate(row["confusion"])
+            for predicted, count in enumerate(counts)
+            for _ in range(count)
+        ]
+        truth, predicted = zip(*pairs, strict=True)
+        assert row["metrics"]["f1_macro"] == pytest.approx(
+            sk.f1_score(truth, predicted, average="macro", zero_division=0)
+        )
+        recalls = [
+            x / max(1, sum(counts))
+            for x, counts in zip(
+                (c[i] for i, c in enumerate(row["confusion"])), row["confusion"], strict=True
+            )
+        ]
+        assert [recall for _, recall, *_ in row["classes"].values()] == pytest.approx(recalls)
+        gaps = [abs(p - share) * count for p, share, count in row["calibration"]]
+        assert row["metrics"]["ece"] == pytest.approx(sum(gaps) / record["documents"])
+    assert record["documents"] == sum(map(sum, record["rows"][0]["confusion"]))
+
+
+def test_encoder_of_transformers_is_extended_to_the_documents(cli, tmp_path, places):
+    rows = [(f"{text} " * 3, label) for text, label, _ in reviews(60)]
+    path = write_csv(tmp_path / "long.csv", rows, HEADER[:2])
+    folder = save_tokenizer(tmp_path / "roberta", [*GOOD, *BAD, "the plot"])
+    config = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes = {"vocab_size": 80, "intermediate_size": 16, "max_position_embeddings": 34}
+    RobertaModel(RobertaConfig(**config, **sizes)).save_pretrained(folder)
+    changes = ("--set", "mechanism.window=4", *flags("training", TRAINING))
+    command = ("finetune", folder, "--data", path, *changes, *places)
+    code, _, err = cli(*command)
+    assert code == 0, err
+    (result,) = load_results([tmp_path / "runs" / "finetune"])
+    assert result.mechanism == "longformer"
+    assert result.config.mechanism.options["window"] == 4
+    assert result.config.task.options["length"] == 512  # all are shorter, and one unit is the least
+    assert result.config.start.positions == 512
+    (converted,) = (tmp_path / "cache" / "checkpoints").iterdir()
+    before = converted.stat().st_mtime_ns
+    # The conversion is read again; a short length needs no longer positions.
+    code, _, err = cli(*command, "--seed", 1)
+    assert (code, converted.stat().st_mtime_ns) == (0, before), err
+    code, _, err = cli("finetune", folder, "--data", path, *changes[2:], *places,
+                       "--set", "task.length=32")  # fmt: skip
+    assert code == 0, err
+    assert "full" in {x.mechanism for x in load_results([tmp_path / "runs" / "finetune"])}
+
+
+def test_weights_of_classes_follow_their_numbers(cli, tmp_path, places):
+    rows = [(text, label) for text, label, _ in reviews(90)]
+    rare = [row for row in rows if row[1] == "pos"][:10]
+    path = write_csv(tmp_path / "rare.csv", [*(x for x in rows if x[1] == "neg"), *rare])
+    code, out, err = cli("finetune", "--data", path, *SHORT, *places, "--class-weights", "balanced")
+    assert code == 0, err
+    assert "Class weights: balanced." in out
+    (best,) = (tmp_path / "runs").glob("own/rare/work/*/best-*/config.json")
+    weights = json.loads(best.read_text())["class_weights"]
+    (result,) = load_results([tmp_path / "runs"])
+    counts = json.loads((tmp_path / "cache/own/rare/import.json").read_text())["class_counts"]
+    train = counts["train"]
+    assert weights == pytest.approx([sum(train) / 2 / count for count in train])
+    assert result.config.task.options["class_weights"] == "balanced"
+
+
+@pytest.fixture(scope="module")
+def labeled(tmp_path_factory):
+    """Folder with a file of labels and a model that was trained on it."""
+    folder = tmp_path_factory.mktemp("labeled")
+    rows = [
+        (n, text, ";".join(x for x in (label, "high" if score > 10 else "") if x), score)
+        for n, (text, label, score) in enumerate(reviews(80))
+    ]
+    path = write_csv(folder / "tagged.csv", rows, ("id", "body", "tags", "score"))
+    columns = ("--text", "body", "--label", "tags", "--separator", ";")
+    places = ("--runs", folder / "runs", "--device", "cpu", "--cache", folder / "cache")
+    tiny.run_commands([("finetune", "--data", path, *columns, *SHORT, *places)])
+    return folder
+
+
+def record_of(folder):
+    (record,) = (folder / "runs" / "own" / "tagged").glob("*.json")
+    return record
+
+
+def test_texts_have_any_number_of_labels(labeled):
+    (result,) = load_results([labeled / "runs"])
+    (scores,) = load_scores(labeled)
+    model, tfidf, _ = scores.rows
+    assert [*model.classes] == ["high", "neg", "pos"]
+    assert model.metrics["f1_micro"] == pytest.approx(result.scores["test"].metrics["f1"])
+    assert model.confusion == []
+    assert tfidf.metrics["auc"] == 1.0
+
+
+def test_predictions_keep_identifiers_and_have_all_probabilities(cli, labeled, tmp_path):
+    new = write_csv(tmp_path / "new.csv", [("a", "good plot"), ("b", "weak plot")], ("id", "body"))
+    where = ("--cache", labeled / "cache", "--device", "cpu", "--probabilities", "--id", "id")
+    predicted = {}
+    for name, threshold in (("out.csv", 0.0), ("out.jsonl", 1.0)):
+        command = ("predict", record_of(labeled), new, "--output", tmp_path / name)
+        code, _, err = cli(*command, *where, "--threshold", threshold)
+        assert code == 0, err
+        predicted[threshold] = tmp_path / name
+    with predicted[0.0].open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    lines = [json.loads(line) for line in predicted[1.0].read_text().splitlines()]
+    assert [row["id"] for row in rows] == [row["id"] for row in lines] == ["a", "b"]
+    assert {row["predicted"] for row in rows} == {"high;neg;pos"}
+    assert {row["predicted"] for row in lines} == {""}
+    for row, line in zip(rows, lines, strict=True):
+        assert [*row] == [*line] == ["id", "predicted", "p(high)", "p(neg)", "p(pos)"]
+        assert all(float(row[x]) == line[x] for x in row if x.startswith("p("))
+
+
+def test_labels_of_several_columns_are_those_of_one(cli, labeled, tmp_path, places):
+    with (labeled / "tagged.csv").open(newline="") as file:
+        rows = [
+            (x["body"], *(int(tag in x["tags"].split(";")) for tag in ("high", "neg", "pos")))
+            for x in csv.DictReader(file)
+        ]
+    path = write_csv(tmp_path / "tagged.csv", rows, ("body", "high", "neg", "pos"))
+    columns = ("--text", "body", "--label", "high,neg,pos")
+    code, _, err = cli("data", "import", "texts", path, *columns, *places[2:4])
+    assert code == 0, err
+    imports = [
+        json.loads((folder / "cache/own/tagged/import.json").read_text())
+        for folder in (tmp_path, labeled)
+    ]
+    assert imports[0]["rows_sha256"] == imports[1]["rows_sha256"]
+    code, out, _ = cli("data", "card", "tagged", *places[2:4])
+    assert "0: high" in out
+    wrong = write_csv(tmp_path / "wrong.csv", [("text", "0", "maybe")], ("body", "a", "b"))
+    command = ("finetune", "--data", wrong, "--text", "body", "--label", "a,b", *places)
+    check_rejected(cli(*command), "column 'b' must be 0 or 1", "got 'maybe'")
+
+
+ROWS = [row[:2] for row in reviews(30)]
+BAD_FILES = {
+    "three documents": (ROWS[:3], (), "3 texts of 2 classes"),
+    "one class": ([(text, "pos") for text, _ in ROWS], (), "has one class ('pos')"),
+    "equal texts": ([("the plot", label) for _, label in ROWS], (), "1 different text cannot"),
+    "metric of numbers": (
+        ROWS,
+        ("--metric", "rmse"),
+        "--metric rmse does not fit one class a text",
+    ),
+    "unknown metric": (ROWS, ("--metric", "f1_marco"), "f1_macro"),
+    "threshold": (ROWS, ("--threshold", "1.5"), "--threshold must be a probability in [0, 1]"),
+    "weights": (ROWS, ("--class-weights", "equal"), "class weights called 'equal'"),
+    "three columns": ([(*x, "z") for x in ROWS], (), "has the columns a, b, c: pass --text COLUMN"),
+    "doubled column": (ROWS, ("--text", "a", "--label", "a"), "name one column"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_bad_documents_are_one_sentence_with_a_remedy(cli, tmp_path, places, case):
+    rows, options, *parts = BAD_FILES[case]
+    path = write_csv(tmp_path / "mine.csv", rows, "abc"[: len(rows[0])])
+    columns = ("--text", "a", "--label", "b") if len(rows[0]) == 2 else ()
+    command = ("finetune", "--data", path, *SHORT, *places, *columns)
+    check_rejected(cli(*command, *options), *parts)
+    assert not (tmp_path / "runs").exists()
+
+
+BAD_PREDICTIONS = {
+    "identifier missing": (
+        [("", "x")],
+        ("--id", "id"),
+        "is missing in line 2",
+    ),
+    "identifier doubled": (
+        [("a", "x"), ("a", "y")],
+        ("--id", "id"),
+        "is doubled in line 2, line 3",
+    ),
+    "no such column": ([("a", "x")], ("--id", "key"), "has no column 'key'"),
+    "threshold": ([("a", "x")], ("--threshold", "-0.1"), "in [0, 1], got -0.1"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_PREDICTIONS)
+def test_bad_predictions_are_one_sentence_with_a_remedy(cli, labeled, tmp_path, case):
+    rows, options, part = BAD_PREDICTIONS[case]
+    new = write_csv(tmp_path / "new.csv", rows, ("id", "body"))
+    end = ("--output", tmp_path / "out.csv", "--cache", labeled / "cache", "--device", "cpu")
+    check_rejected(cli("predict", record_of(labeled), new, *options, *end), part)
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_labels_of_texts_to_predict_are_named(cli, labeled, tmp_path):
+    end = ("--output", tmp_path / "out.csv", "--cache", labeled / "cache", "--device", "cpu")
+    code, _, err = cli("predict", record_of(labeled), labeled / "tagged.csv", *end)
+    assert code == 0, err
+    assert "has the column 'tags' of the training" in " ".join(err.split())
