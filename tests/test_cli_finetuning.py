@@ -65,9 +65,8 @@ def test_plan_imports_nothing(cli, tmp_path, trained, places, option):
     check_rejected(cli(*command, option), f"run longspan data import texts {path} first")
     assert content() == before
     assert "second" not in TASKS
-    code, out, err = cli(
-        "finetune", trained, "first", *flags("training", TRAINING), *places, option
-    )
+    settings = (*flags("training", TRAINING), "--set", "task.length=64")  # that of the built data
+    code, out, err = cli("finetune", trained, "first", *settings, *places, option)
     assert (code, "first" in out) == (0, True), err
     assert content() == before
 
