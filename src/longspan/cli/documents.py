@@ -199,10 +199,12 @@ def _verdict(scores: "DocumentScores") -> str:
     if None in values:
         return f"{name} is undefined on these documents; choose another --metric."
     signed = [METRICS[name].signed(x) for x in values if x is not None]
-    verb = "loses to" if signed[0] < signed[1] else "beats" if signed[0] > signed[1] else "equals"
+    if p is None or p >= _SIGNIFICANT:
+        verb = "is not told apart from"
+    else:
+        verb = "loses to" if signed[0] < signed[1] else "beats"
     text = f"{model.name} {verb} {baseline.name}: {name} {values[0]:.3f} against {values[1]:.3f}"
     if p is not None:
-        test = "differ" if p < _SIGNIFICANT else "do not differ significantly"
-        text += f" (errors {test}, paired by document: p = {p:.2g})"
-    advice = f" Use TF-IDF, or see 'worse than TF-IDF' in {_HELP}." if verb == "loses to" else ""
+        text += f" (sign test of the errors by document: p = {p:.2g})"
+    advice = "" if signed[0] > signed[1] else f" Worse than TF-IDF? See {_HELP}."
     return f"{text}.{advice}"
