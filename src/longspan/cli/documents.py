@@ -15,7 +15,7 @@ from longspan.errors import OptionError, check_name
 
 if TYPE_CHECKING:
     from longspan.arena import RunPaths
-    from longspan.arena.document_metrics import Kind
+    from longspan.arena.documents.metrics import Kind
     from longspan.arena.one_run import RunChoices
     from longspan.results import DocumentRow, DocumentScores, Result
 
@@ -53,8 +53,8 @@ def check_document_options(documents: DocumentOptions, texts: TextOptions, *, is
         OptionError: the threshold is no probability, the metric does not fit the targets, or the
             data are no texts with labels or numbers.
     """
-    from longspan.arena.document_metrics import choose_metrics
-    from longspan.arena.document_scores import check_threshold
+    from longspan.arena.documents.metrics import choose_metrics
+    from longspan.arena.documents.scores import check_threshold
 
     if not is_own and documents != DocumentOptions():
         raise OptionError(
@@ -87,9 +87,9 @@ def run_documents(
     Raises:
         OptionError: the metric or the weights do not fit the targets, or the checkpoint does not.
     """
-    from longspan.arena.document_metrics import choose_metrics
-    from longspan.arena.document_scores import score_documents
-    from longspan.arena.document_start import open_start, task_coverage
+    from longspan.arena.documents.metrics import choose_metrics
+    from longspan.arena.documents.scores import score_documents
+    from longspan.arena.documents.start import open_start, task_coverage
     from longspan.arena.one_run import finetuning_experiment
     from longspan.tasks import TASKS, OwnTexts
 
@@ -191,7 +191,7 @@ def _confusions(row: "DocumentRow") -> list[str]:
 
 def _verdict(scores: "DocumentScores") -> str:
     """Return the sentence that compares the run with TF-IDF."""
-    from longspan.arena.document_metrics import METRICS
+    from longspan.arena.documents.metrics import METRICS
 
     model, baseline = scores.rows[:2]
     name, p = scores.metric, scores.p_value

@@ -140,7 +140,7 @@ def _check_source(source: str | None, *, is_own: bool) -> None:
         OptionError: a task other than own texts with labels has none.
         DataError: there is no such checkpoint.
     """
-    from longspan.arena.document_start import is_foreign
+    from longspan.arena.documents.start import is_foreign
     from longspan.arena.saved_checkpoint import open_checkpoint
 
     if source is None and not is_own:

@@ -61,7 +61,7 @@ def predict(
     The output has the columns of the file (of a folder: name and text of each file), and
     `predicted`: the name of the class, with its `probability`, the number, or the summary.
     """
-    from longspan.arena.document_scores import check_threshold
+    from longspan.arena.documents.scores import check_threshold
     from longspan.arena.predict import predict as predict_texts
     from longspan.files import check_new_file
 

@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 from sklearn import metrics as sk
 
-from longspan.arena.document_metrics import (
+from longspan.arena.documents.metrics import (
     METRICS,
     Kind,
     calibration_bins,
@@ -18,7 +18,7 @@ from longspan.arena.document_metrics import (
     one_hot,
     predict_targets,
 )
-from longspan.arena.document_start import task_coverage
+from longspan.arena.documents.start import task_coverage
 from longspan.arena.finished_run import FinishedRun, load_run
 from longspan.arena.paths import RunPaths
 from longspan.data.imports.targets import label_matrix
