@@ -300,8 +300,8 @@ def test_commands_of_the_doors_run(tmp_path):
     contract, *idea = idea.splitlines()
     assert contract == ".venv/bin/python -m pytest tests/attention --mechanism mine.py"
     short = " --set training.steps=4 --set training.warmup_steps=1"
-    lines = [x + short * ("predict" not in x) for x in (*documents.splitlines()[1:], *idea)]
-    lines = [documents.splitlines()[0], *lines[:-1], f"{lines[-1]} --seeds 0"]
+    lines = [x + short * ("predict" not in x) for x in (*documents.splitlines(), *idea)]
+    lines[-1] += " --seeds 0"
     run_shell(tmp_path, "bash", "-ec", "\n".join(lines))
     assert len((tmp_path / "predicted.csv").read_text().splitlines()) == 6
     assert len(list((tmp_path / "runs" / "quick").glob("*/mine-*.json"))) == 2
