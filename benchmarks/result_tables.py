@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from equal_runs import count_rejections, describe
-from summaries import summaries
+from summaries import shared_verdict, summaries, time_text
 
 from longspan.report import numbers
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.leaderboard.values import Cell, Leaderboard
-from longspan.report.leaderboard.verdict import verdict
 from longspan.report.tables.efficiency import memory_over_baseline, over_baseline
 from longspan.results import (
     EfficiencyRecord,
@@ -81,22 +80,12 @@ def readme_lines(board: Leaderboard, record: EfficiencyRecord) -> list[str]:
             lines.append(f"| `{row.label}` | {' | '.join(cells)} |")
     dates = sorted(run.date[:10] for row in board.rows for cell in row.cells for run in _runs(cell))
     runs = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
-    said = (*verdict(board), f"Runs of {runs}; layers of {record.date[:10]}.")
+    said = (*shared_verdict(board), f"Runs of {runs}; layers of {record.date[:10]}.")
     return [" ".join(said), "", *lines]
 
 
 def _runs(cell: Cell | None) -> Sequence[Result]:
     return cell.runs if cell else ()
-
-
-def time_text(cell: Cell | None) -> str:
-    """Return the median steps where every seed solves the task, else the share that does."""
-    times = None if cell is None else cell.survival
-    if times is None:
-        return "–"
-    if times.solved == len(times.times):
-        return f"{times.median:,}"
-    return f"{times.solved} of {len(times.times)} seeds" if times.solved else "not solved"
 
 
 def layer_cost(one: Measurement | None, layers: list[Measurement]) -> str:

@@ -12,10 +12,6 @@ from longspan.report.leaderboard.values import Cell, Floor, Leaderboard, RowGrou
 from longspan.report.leaderboard.verdict import verdict
 from longspan.wording import counted, device_text
 
-TWO_PAIRS = (
-    "Recall of these records does not measure look-up: its two pairs are at fixed places, and "
-    "`synthesizer`, which compares no queries with keys, scores 100."
-)
 # What the scores of a protocol cannot say.
 LIMITS = {
     "lra-scaled": "Text and ListOps lie at their floors at this size: rows do not exceed the rules "
@@ -29,7 +25,6 @@ def summaries(boards: Sequence[Leaderboard]) -> list[str]:
     for name, several in groupby(boards, key=lambda board: board.protocol):
         lines += [f"## {name}", "", get(name).summary, ""]
         lines += [LIMITS[name], ""] if name in LIMITS else []
-        lines += [TWO_PAIRS, ""] if any(map(has_two_pairs, several := [*several])) else []
         for board in several:
             for group in board.groups:
                 lines += group_lines(board, group)
@@ -51,15 +46,9 @@ def group_lines(board: Leaderboard, group: RowGroup) -> list[str]:
     if any(floors):
         values = zip(floors, columns, strict=True)
         rows.append(["without a model", *(floor_text(x, board.columns[i]) for x, i in values)])
-    said = [conditions(board, group), *verdict(board, group)]
+    said = [conditions(board, group), *shared_verdict(board, group)]
     header = f"| row | {' | '.join(heads)} |"
     return [" ".join(said), "", *table(header, "|---|" + "---:|" * len(columns), rows)]
-
-
-def has_two_pairs(board: Leaderboard) -> bool:
-    """Return whether runs on `recall` had two pairs."""
-    runs = (run for row in board.rows for i in range(len(row.cells)) for run in row.runs(i))
-    return any(x.task == "recall" and x.config.task.options["pairs"] == 2 for x in runs)
 
 
 def conditions(board: Leaderboard, group: RowGroup) -> str:
@@ -86,7 +75,23 @@ def shown(cell: Cell | None, column: TaskColumn) -> str:
     if cell is None or cell.score is None:
         return "–"
     mark = " (floor)" if is_at_floor(cell, column) else ""
-    return numbers.score(cell.score, column.metric) + mark
+    times = f", {time_text(cell, ' steps')}" if cell.survival else ""
+    return numbers.score(cell.score, column.metric) + mark + times
+
+
+def time_text(cell: Cell | None, unit: str = "") -> str:
+    """Return the median steps where every seed solves the task, else the share that does."""
+    times = None if cell is None else cell.survival
+    if times is None:
+        return "–"
+    if times.solved == len(times.times):
+        return f"{times.median:,}{unit}"
+    return f"{times.solved} of {len(times.times)} seeds" if times.solved else "not solved"
+
+
+def shared_verdict(board: Leaderboard, group: RowGroup | None = None) -> list[str]:
+    """Return the verdict without costs: runs that share a processor have no speeds to compare."""
+    return [x for x in verdict(board, group) if not x.startswith(("Of these: ", "Steps to solve"))]
 
 
 def floor_text(floor: Floor | None, column: TaskColumn) -> str:
