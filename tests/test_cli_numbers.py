@@ -66,6 +66,7 @@ def arguments(finished, tiny_cache, checkpoints, tmp_path, monkeypatch):
         **{key: [finished] for key in ("folders", "places", "paths")},
         **{key: [text] for key in ("corpus", "file")},
         **{"source": [checkpoints / "encoder"], "checkpoint": [checkpoints / "decoder"]},
+        "start": [checkpoints / "encoder"],
         **{"task": ["listops"], "name": ["listops"], "suite": ["layer"], "mechanism": ["local"]},
         "folder": [tmp_path / "new"],
         "path": [text],

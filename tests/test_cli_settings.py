@@ -83,7 +83,7 @@ def test_dry_run_plans_settings_of_one_task_and_mechanism(cli, folder):
 
 
 def test_plugin_is_imported_before_the_protocol_file_is_read(cli, folder):
-    code, out, err = cli("protocols", "show", "mine.toml", "--import", "gated.py", "--json")
+    code, out, err = cli("show", "mine.toml", "--import", "gated.py", "--json")
     assert code == 0, err
     assert json.loads(out)["options by mechanism"]["of_a_user"] == {"window": 3}
 

@@ -44,7 +44,7 @@ MISFITS = [
     ("model.num_attention_heads", 3, "hidden_size=16 must be a multiple of num_attention_heads=3"),
     ("model.num_hidden_layers", -1, "num_hidden_layers must be at least 0, got -1"),
     ("model.hidden_dropout_prob", 1.5, r"hidden_dropout_prob must be in \[0, 1\), got 1.5"),
-    ("mechanism.window", -1, "window requires sizes >= 0 .*-1"),
+    ("mechanism.window", -1, "window must be an integer >= 0, got -1"),
     ("mechanism.window", "wide", "window must be .*, got 'wide'"),
     ("mechanism.window", 1.5, "window must be .*, got 1.5"),
     ("mechanism.window", None, "window must be .*, got None"),

@@ -89,7 +89,7 @@ def test_budget_of_protocol_applies_to_its_runs_and_is_printed(cli, monkeypatch)
     assert experiment.overrides == {}
     (other,), _ = grid("budgeted", tasks=["listops"], mechanisms=["local"], budget=Budget())
     assert (other.config.budget, other.overrides) == (Budget(), {"budget": "steps"})
-    code, out, _ = cli("protocols", "show", "budgeted", "--json")
+    code, out, _ = cli("show", "budgeted", "--json")
     assert (code, json.loads(out)["budget"]) == (0, "flops=1000000000")
 
 
@@ -127,6 +127,7 @@ def different_value(value, field):
         "train_eval_examples": 10,
         "max_grad_norm": 0.5,
         "stop_at": 0.5,
+        "patience": 3,
         "stages": [{"steps": 1, "changes": {}, "keep_optimizer": True}],
     }
     if field in choices:

@@ -164,10 +164,12 @@ def test_record_has_learning_curve(finished_run):
 def test_only_schema_field_has_default(finished_run):
     """Reject defaults, which would hide fields that the arena does not fill.
 
-    `start` is None for runs without one (test_start.py).
+    `start` is None for runs without one (test_start.py), `decoding_state` for runs that are not
+    causal (test_decoding_state.py).
     """
     *_, record = finished_run
     assert {f.name for f in dataclasses.fields(Result) if f.default is not dataclasses.MISSING} == {
+        "decoding_state",
         "schema",
         "start",
     }

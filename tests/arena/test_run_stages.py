@@ -47,7 +47,11 @@ LAST = StageConfig(steps=1)
     [
         ("synthesizer", {"task.length": 64}, r"stage 2 has other weights .* differ in task.length"),
         ("longformer", {"mechanism.window": [4, 4, 4]}, r"stage 1: .* for each of the 2 layers, g"),
-        ("local", {"mechanism.window": [4, 4]}, r"stage 1: .*window must be an integer, got \[4"),
+        (
+            "local",
+            {"mechanism.window": [4, 4]},
+            r"stage 1: .*window must be an integer >= 0, got \[4",
+        ),
         ("local", {"task.length": 0}, "stage 1: length should be greater than 0, got 0"),
     ],
 )

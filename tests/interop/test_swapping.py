@@ -183,7 +183,7 @@ def test_gates_have_the_width_of_the_model_where_heads_are_wider(name):
     model = make("llama", head_dim=16)
     longspan.swap(model, name)
     model(IDS)[0].square().mean().backward()
-    assert all(x.width == SIZES["hidden_size"] == 32 for x in mechanisms(model))
+    assert all(x.built_for["width"] == SIZES["hidden_size"] == 32 for x in mechanisms(model))
     gates = [p for x in mechanisms(model) for p in x.parameters()]
     assert all(p.grad.abs().sum() > 0 for p in gates)
 

@@ -131,7 +131,7 @@ def check_same_on_ascii(texts):
 
 
 def test_rules_are_equal_on_english_pages():
-    assert check_same_on_ascii([text for text in english_texts() if text][::8]) > 300
+    assert check_same_on_ascii([text for text in english_texts() if text][::8]) > 100
 
 
 def test_rules_are_equal_on_real_abstracts_and_answers():

@@ -1,6 +1,7 @@
 """Verdict in words: derived from intervals, ranks and costs, for every shape of leaderboard."""
 
 import json
+import types
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from longspan.report.leaderboard.verdict import podium, verdict, verdict_sentenc
 from longspan.report.output.page import render_page
 from longspan.report.output.text import markdown, to_json
 from longspan.report.sections import section_tables
+from longspan.report.statistics.survival import Survival, Time
 
 MAJORITY = 0.1  # of `record_of_answers`
 COUNT = 1000
@@ -223,22 +225,28 @@ def test_readme_has_verdict_tasks_and_costs(import_script):
         layer_cost("linear", 1_024, 0.2, 50 * mebi),
         layer_cost("full", 4_096, 0.8, 200 * mebi),
         layer_cost("linear", 4_096, 0.2, 50 * mebi),
-        layer_cost("linear", 65_536, 1.5, 800 * mebi),
+        layer_cost("linear", 16_384, 1.5, 800 * mebi),
     ]
     record = efficiency(layers, suite="layer", limits={})
     said, blank, head, _, first, *others = module.readme_lines(board_of(TWO), record)
     assert said.startswith("2 of 4 mechanisms solve both")
     assert said.endswith("Runs of 2026-03-01; layers of 2026-01-01.")
     assert blank == ""
-    scores, costs = (
-        "needle, % | recall, %",
-        "1K | 4K | 64K | faster than full above | of the limit, 4K",
-    )
-    assert head == f"| mechanism | {scores} | {costs} |"
-    assert first == "| `full` | 100.0 | 100.0 | 1.0 x, 1.0 x | 1.0 x, 1.0 x | – | – | 12 % |"
-    linear = "0.5 x, 0.5 x | 4.0 x, 0.2 x | 1.50 s, 800 MiB | 1,600 | 50 %"
-    assert f"| `linear` | 100.0 | 50.0 | {linear} |" in others
-    assert "| `local` | 10.1 (chance) | 50.0 | – | – | – | – | – |" in others
+    heads = "needle, steps | recall, steps | 4,096 tokens | 16,384 tokens"
+    assert head == f"| mechanism | {heads} |"
+    assert first == "| `full` | – | – | 1.0 x, 1.0 x | – |"  # records without a goal
+    assert "| `linear` | – | – | 4.0 x, 0.2 x | 1.50 s, 800 MiB |" in others
+
+
+@pytest.mark.parametrize(
+    ("solved", "text"),
+    [((1, 1), "30"), ((1, 0), "1 of 2 seeds"), ((0, 0), "not solved"), ((), "–")],
+)
+def test_readme_has_the_steps_of_rows_that_solve(import_script, solved, text):
+    times = tuple(Time(30 if x else 100, bool(x)) for x in solved)
+    survival = Survival(times=times, horizon=100) if times else None
+    cell = types.SimpleNamespace(survival=survival)
+    assert import_script("summaries").time_text(cell) == text
 
 
 def layer_cost(mechanism, length, seconds, memory):

@@ -346,12 +346,9 @@ def test_seeds_that_disagree_with_the_verdict_are_named():
 def test_committed_records_with_a_target_say_who_solves():
     results = [run for run in load_results([ROOT / "results"]) if run.config.training.stop_at]
     lines_by_seed = verdicts_by_seed(results)
-    assert len(lines_by_seed) >= 9
-    reached = {
-        one.row: all(one.solved.values()) for one in lines_by_seed if one.protocol == "mixers"
-    }
-    assert reached["full-convolution"]
-    assert not reached["synthesizer-convolution"]
+    reached = {(x.protocol, x.row, x.task): all(x.solved.values()) for x in lines_by_seed}
+    assert reached["quick", "full", "recall"]
+    assert not reached["quick", "synthesizer", "recall"]
     for run in results:
         time = time_to_solve(run, run.config.training.stop_at)
         assert (time.step == run.steps) or not time.is_solved
