@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+ARENA_OPTIONS ?=
 # Runs of the arena at a time, of one thread each: equal answers on machines of any size.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() or 1))')
 
@@ -11,7 +12,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() or 1))')
 
 arena: $(READY)
 	@echo "== running the quick protocol (minutes on two CPU cores); report in runs/quick/report.html"
-	@$(BIN)/longspan arena --protocol quick --workers $(WORKERS)
+	@$(BIN)/longspan arena --protocol quick --workers $(WORKERS) $(ARENA_OPTIONS)
 
 test: $(READY)
 	@echo "== running the tests, one process more than there are cores (at most 8)"

@@ -3,8 +3,9 @@
 python benchmarks/result_tables.py
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from equal_runs import count_rejections, describe
 from summaries import shared_verdict, summaries, time_text
@@ -14,11 +15,13 @@ from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.leaderboard.values import Cell, Leaderboard
 from longspan.report.tables.efficiency import memory_over_baseline, over_baseline
 from longspan.results import (
+    CrossEvaluation,
     EfficiencyRecord,
     Measurement,
     Result,
     load_efficiency,
     load_results,
+    load_side_records,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -27,6 +30,7 @@ OPEN, CLOSE = "<!-- rendered by benchmarks/tables.py -->", "<!-- end -->"
 LAYER_RECORD = RESULTS / "efficiency" / "layer.json"
 PRECISION = "float32"  # of the layers in README.md
 README_LENGTHS = (4_096, 16_384)
+LONGER = 1_024  # tokens of needle, whose models are trained on 128
 README_ROWS = (
     *("full", "reformer", "nystrom", "linear", "bigbird", "longformer", "local"),
     "synthesizer",  # negative control of recall: no product of query and key
@@ -55,27 +59,44 @@ def update_readme(board: Leaderboard) -> None:
     """Replace the part between the marks in README.md: verdict, and scores with costs."""
     page = README.read_text()
     before, after = page.split(OPEN)[0], page.split(CLOSE)[1]
-    lines = [OPEN, *readme_lines(board, load_efficiency(LAYER_RECORD)), CLOSE]
+    lines = [
+        OPEN,
+        *readme_lines(board, load_efficiency(LAYER_RECORD), scores_of_longer([RESULTS])),
+        CLOSE,
+    ]
     README.write_text(before + "\n".join(lines) + after)
 
 
-def readme_lines(board: Leaderboard, record: EfficiencyRecord) -> list[str]:
+def scores_of_longer(places: Sequence[Path]) -> dict[str, str]:
+    """Return the mean score over seeds of models of needle on longer inputs, by mechanism."""
+    scores: dict[str, list[float]] = {}
+    for one in load_side_records(CrossEvaluation, places):
+        if one.protocol == "quick" and one.evaluated_on.name == "needle" and one.length == LONGER:
+            scores.setdefault(one.mechanism, []).append(one.score.metrics[one.metric])
+    return {name: f"{100 * fmean(values):.1f}" for name, values in scores.items()}
+
+
+def readme_lines(
+    board: Leaderboard, record: EfficiencyRecord, longer: Mapping[str, str]
+) -> list[str]:
     """Return the verdict on a leaderboard, and times of some rows next to the cost of one layer.
 
     Args:
         board: leaderboard of tasks with a goal.
         record: record of the suite `layer` of `longspan bench`.
+        longer: scores on inputs of `LONGER` tokens, by mechanism.
     """
     layers = [x for x in record.measurements if x.precision == PRECISION]
     heads = [
         *(f"{x.label}, steps" for x in board.columns),
+        f"needle at {LONGER:,}, %",
         *(f"{length:,} tokens" for length in README_LENGTHS),
     ]
     lines = [f"| mechanism | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
     for row in board.groups[0].ranked:
         if row.label in README_ROWS:
             costs = {x.length: x for x in layers if x.mechanism == row.mechanism}
-            cells = [*map(time_text, row.cells)]
+            cells = [*map(time_text, row.cells), longer.get(row.mechanism, "–")]
             cells += [layer_cost(costs.get(length), layers) for length in README_LENGTHS]
             lines.append(f"| `{row.label}` | {' | '.join(cells)} |")
     dates = sorted(run.date[:10] for row in board.rows for cell in row.cells for run in _runs(cell))

@@ -228,14 +228,16 @@ def test_readme_has_verdict_tasks_and_costs(import_script):
         layer_cost("linear", 16_384, 1.5, 800 * mebi),
     ]
     record = efficiency(layers, suite="layer", limits={})
-    said, blank, head, _, first, *others = module.readme_lines(board_of(TWO), record)
+    said, blank, head, _, first, *others = module.readme_lines(
+        board_of(TWO), record, {"linear": "57.0"}
+    )
     assert said.startswith("2 of 4 mechanisms solve both")
     assert said.endswith("Runs of 2026-03-01; layers of 2026-01-01.")
     assert blank == ""
-    heads = "needle, steps | recall, steps | 4,096 tokens | 16,384 tokens"
+    heads = "needle, steps | recall, steps | needle at 1,024, % | 4,096 tokens | 16,384 tokens"
     assert head == f"| mechanism | {heads} |"
-    assert first == "| `full` | – | – | 1.0 x, 1.0 x | – |"  # records without a goal
-    assert "| `linear` | – | – | 4.0 x, 0.2 x | 1.50 s, 800 MiB |" in others
+    assert first == "| `full` | – | – | – | 1.0 x, 1.0 x | – |"  # records without a goal
+    assert "| `linear` | – | – | 57.0 | 4.0 x, 0.2 x | 1.50 s, 800 MiB |" in others
 
 
 @pytest.mark.parametrize(
