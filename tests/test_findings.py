@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from longspan.report.statistics.survival import verdicts_by_seed
 from longspan.results import load_results
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 FINDINGS = (ROOT / "docs" / "findings.md").read_text()
 PROSE = " ".join(FINDINGS.split())
+PLAIN = ("full", "linear", "delta", "gated_delta", "ssd", "performer", "reformer")
 
 
 def table(header):
@@ -135,3 +137,23 @@ def test_every_finding_has_its_parts():
         assert section.partition("\n")[0].endswith("?"), section[:60]
         for part in ("\n\n**", "\n\nDesign: ", "\n\nIt does not ", "\n\nPublished: ", "\n\n```\n"):
             assert part in section, (section[:60], part)
+
+
+def test_recall_needs_a_product_and_a_shift():
+    """Every seed of every row has the verdict that the page gives."""
+    runs = load_results([RESULTS / "mixers", RESULTS / "quick" / "recall"])
+    scores: dict[str, list[float]] = {}
+    for run in runs:
+        scores.setdefault(run.row_name, []).append(round(100 * run.score(), 1))
+    plain = [x for name in PLAIN for x in scores[f"{name}-plain"]]
+    assert len(plain) == 3 * len(PLAIN)
+    assert f"{min(plain)} to {max(plain)} %" in PROSE
+    linformer = scores["linformer-plain"]
+    assert f"({min(linformer)} to {max(linformer)} %)" in FINDINGS
+    controls = [*scores["synthesizer"], *scores["synthesizer-plain"]]
+    low, high = min(controls), max(controls)
+    assert f"{low} to {high} %" in PROSE
+    lines = verdicts_by_seed(load_results([RESULTS / "quick"]))
+    solved = {x.row for x in lines if x.task == "recall" and all(x.solved.values())}
+    section = FINDINGS.partition("## What does recall")[2].partition("solve it with three")[0]
+    assert set(re.findall(r"`([a-z_]+)`", section)) == solved
