@@ -26,6 +26,10 @@ from longspan.results import Failure, RunRecord, load_results, result_paths
 from longspan.tasks import TASKS
 
 COMMON, DATA = {"--import", "--help", "--quiet", "-q"}, {"--cache", "--data"}
+SHORT_RECALL = (
+    *("training.steps=2", "training.warmup_steps=1", "training.evaluate_every=1"),
+    *("task.train=64", "task.validation=8", "task.test=8", "model.position=none"),
+)
 SHARED, GROUP = {*COMMON, "--json"}, {"--help", "-h"}
 RUNS = "--accept-changes --budget --device --dry-run --measure --parallel --protocol --runs --set"
 RUNS, TASK = {*RUNS.split()}, {"--cache", "--protocol", "--set"}
@@ -331,6 +335,22 @@ def test_lengths_of_several_runs_name_those_that_cannot(cli, finished, tiny_cach
     assert (code, json.loads(out)) == (1, [])
     for path in [x for x in paths if "work" not in x.parts]:
         assert f"failed: {path.stem}: no option of task 'listops' called 'length'" in err
+
+
+def test_several_evaluations_of_one_run_hide_no_failure_of_another(cli, tmp_path, tiny_cache):
+    """The exit code counts runs, not evaluations."""
+    runs = tmp_path / "runs"
+    where = ("--cache", tiny_cache, "--device", "cpu")
+    short = [x for name in SHORT_RECALL for x in ("--set", name)]
+    for name in ("local", "linformer"):  # one has parameters for the length of its training
+        code, _, err = cli(
+            "train", name, "recall", "--protocol", "quick", "--runs", runs, *short, *where
+        )
+        assert code == 0, err
+    code, out, err = cli("eval", runs, "--lengths", "64,128", *where, "--json")
+    assert code == 1
+    assert [one["mechanism"] for one in json.loads(out)] == ["local", "local"]
+    assert "failed: linformer" in err
 
 
 def test_report_sweeps_an_option(cli, finished, tmp_path):
