@@ -8,11 +8,12 @@ from pathlib import Path
 from statistics import fmean
 
 from equal_runs import count_rejections, describe
-from summaries import shared_verdict, summaries, time_text
+from summaries import summaries, time_text
 
 from longspan.report import numbers
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.leaderboard.values import Cell, Leaderboard
+from longspan.report.leaderboard.verdict import verdict
 from longspan.report.tables.efficiency import memory_over_baseline, over_baseline
 from longspan.results import (
     CrossEvaluation,
@@ -101,7 +102,7 @@ def readme_lines(
             lines.append(f"| `{row.label}` | {' | '.join(cells)} |")
     dates = sorted(run.date[:10] for row in board.rows for cell in row.cells for run in _runs(cell))
     runs = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
-    said = (*shared_verdict(board), f"Runs of {runs}; layers of {record.date[:10]}.")
+    said = (*verdict(board, has_costs=False), f"Runs of {runs}; layers of {record.date[:10]}.")
     return [" ".join(said), "", *lines]
 
 

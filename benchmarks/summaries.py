@@ -46,7 +46,7 @@ def group_lines(board: Leaderboard, group: RowGroup) -> list[str]:
     if any(floors):
         values = zip(floors, columns, strict=True)
         rows.append(["without a model", *(floor_text(x, board.columns[i]) for x, i in values)])
-    said = [conditions(board, group), *shared_verdict(board, group)]
+    said = [conditions(board, group), *verdict(board, group, has_costs=False)]
     header = f"| row | {' | '.join(heads)} |"
     return [" ".join(said), "", *table(header, "|---|" + "---:|" * len(columns), rows)]
 
@@ -87,11 +87,6 @@ def time_text(cell: Cell | None, unit: str = "") -> str:
     if times.solved == len(times.times):
         return f"{times.median:,}{unit}"
     return f"{times.solved} of {len(times.times)} seeds" if times.solved else "not solved"
-
-
-def shared_verdict(board: Leaderboard, group: RowGroup | None = None) -> list[str]:
-    """Return the verdict without costs: runs that share a processor have no speeds to compare."""
-    return [x for x in verdict(board, group) if not x.startswith(("Of these: ", "Steps to solve"))]
 
 
 def floor_text(floor: Floor | None, column: TaskColumn) -> str:

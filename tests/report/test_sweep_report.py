@@ -160,7 +160,7 @@ def test_lengths_have_the_test_score_of_the_training_and_no_other_evaluations():
         cross_evaluation(run, 0.5),
     ]
     board = build_leaderboard([run])
-    assert {(x.place, x.score) for x in length_points(board, evaluations, 0)} == {
+    assert {(x.place, x.score) for x in length_points(board, evaluations)} == {
         (128, 0.9),
         (256, 0.8),
         (512, 0.7),

@@ -86,13 +86,13 @@ def predict(
 
 def _name_predictions(task: EncodedTextTask, logits: Tensor, threshold: float) -> Predictions:
     """Return the names of the predicted classes, or the numbers, with their probabilities."""
-    if isinstance(task, OwnTexts) and task.is_regression:
-        return Predictions(task.predicted_numbers(logits).tolist(), None)
-    is_labels = isinstance(task, OwnTexts) and task.is_multi_label
-    scores = (logits.sigmoid() if is_labels else logits.softmax(-1)).numpy()
+    imported = task if isinstance(task, OwnTexts) else None
+    scores = (imported.probabilities(logits) if imported else logits.softmax(-1)).numpy()
+    if imported and imported.is_regression:
+        return Predictions(scores.tolist(), None)
     names = [task.class_name(label) for label in range(scores.shape[1])]
     by_class = dict(zip(names, scores.T, strict=True))
-    if is_labels:
+    if imported and imported.is_multi_label:
         rows = scores >= threshold
         values = [SEPARATOR.join(np.array(names)[row].tolist()) for row in rows]
         return Predictions(values, None, by_class)

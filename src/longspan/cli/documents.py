@@ -102,12 +102,13 @@ def run_documents(
     if source is not None:
         start, choices = open_start(source, task, choices, paths.cache)
     experiment = finetuning_experiment(start, task, choices)
-    print_note("length:", task_coverage(task, experiment.config.task.options))
+    coverage = task_coverage(task, experiment.config.task.options)
+    print_note("length:", coverage)
 
     def show(result: "Result") -> None:
         record = paths.record_file(experiment)
         # Every process of several: preparing the model waits for all of them.
-        scores = score_documents(record, paths, documents.metric, documents.threshold)
+        scores = score_documents(record, paths, coverage, documents.metric, documents.threshold)
         if as_json:
             print_json(dataclasses.asdict(scores))
         elif IS_MAIN:
@@ -199,7 +200,7 @@ def _verdict(scores: "DocumentScores") -> str:
     if None in values:
         return f"{name} is undefined on these documents; choose another --metric."
     signed = [METRICS[name].signed(x) for x in values if x is not None]
-    if p is None or p >= _SIGNIFICANT:
+    if p is None or p >= _SIGNIFICANT or signed[0] == signed[1]:
         verb = "is not told apart from"
     else:
         verb = "loses to" if signed[0] < signed[1] else "beats"

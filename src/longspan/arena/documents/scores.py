@@ -18,7 +18,6 @@ from longspan.arena.documents.metrics import (
     one_hot,
     predict_targets,
 )
-from longspan.arena.documents.start import task_coverage
 from longspan.arena.finished_run import FinishedRun, load_run
 from longspan.arena.paths import RunPaths
 from longspan.data.imports.targets import label_matrix
@@ -26,6 +25,7 @@ from longspan.data.imports.texts import load_splits
 from longspan.errors import OptionError
 from longspan.results import DocumentRow, DocumentScores, run_fields
 from longspan.tasks.base import Split
+from longspan.tasks.documents.coverage import Coverage
 from longspan.tasks.documents.own_texts import OwnTexts
 from longspan.tasks.documents.tfidf import Baseline, fit_baseline
 from longspan.training.arguments import model_inputs
@@ -46,6 +46,7 @@ class _Scored(NamedTuple):
 def score_documents(
     record: Path,
     paths: RunPaths,
+    coverage: Coverage,
     metric: str | None = None,
     threshold: float = 0.5,
     split: Split = "test",
@@ -58,6 +59,7 @@ def score_documents(
     Args:
         record: record of a run on imported texts.
         paths: folders of the run's data, and the device.
+        coverage: share of the training texts that the run reads, see `task_coverage`.
         metric: name of the main metric; None: accuracy, micro F1 of several labels, R² of numbers.
         threshold: probability from which a label applies, where a document may have several.
         split: split to score.
@@ -75,8 +77,8 @@ def score_documents(
     kind = cast(Kind, task.description.kind)
     splits = load_splits(task.folder, task.description)
     targets = {name: _read_targets(x.targets, task) for name, x in splits.items()}
-    names, metrics = task.description.classes, choose_metrics(metric, kind)
-    scored = _Scored(targets[split], kind, names, metrics, threshold)
+    metrics = choose_metrics(metric, kind)
+    scored = _Scored(targets[split], kind, task.description.classes, metrics, threshold)
     scores = predict_split(run, split)
     baseline = _fit_baseline(task, {x: y.texts for x, y in splits.items()}, targets, split, scored)
     rows = [
@@ -84,11 +86,10 @@ def score_documents(
         _row(TFIDF, {"C": baseline.strength}, baseline.scores, baseline.seconds, scored),
         _row("constant", {}, _constant(targets["train"], scored), 0, scored),
     ]
-    coverage = task_coverage(task.info.name, run.result.effective_config.task.options)
     result = DocumentScores(
         **run_fields(DocumentScores, run.result),
         split=split,
-        documents=len(targets[split]),
+        documents=len(scored.targets),
         rows_sha256=task.description.rows_sha256,
         covered_documents=coverage.documents,
         covered_tokens=coverage.tokens,

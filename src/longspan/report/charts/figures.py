@@ -83,9 +83,7 @@ def slice_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
 
 def length_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
     """Draw the test score against the length of the evaluation, for each task."""
-    columns = range(len(board.columns))
-    points = [x for i in columns for x in length_points(board, context.evaluations, i)]
-    return _sweep(board, "length", points, context)
+    return _sweep(board, "length", length_points(board, context.evaluations), context)
 
 
 def sweep_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
@@ -146,8 +144,9 @@ def efficiency_figures(board: Leaderboard, context: Context) -> Iterator[Figure]
                 and (value := over_baseline(x, measurements)) is not None
             ]
             title = group_title(group)
-            chart = series_chart(points, "Length, tokens", axis, None, f"{axis}, {title}", styles)
             if len({x["place"] for x in points}) > 1:
+                text = f"{axis}, {title}"
+                chart = series_chart(points, "Length, tokens", axis, None, text, styles)
                 yield from _chart(board, f"efficiency {number} {title}", title, chart)
 
 

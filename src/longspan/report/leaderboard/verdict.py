@@ -53,12 +53,15 @@ class _Task(NamedTuple):
         return {label for label, noise in noises if noise and noise.seed_error is None}
 
 
-def verdict(board: Leaderboard, group: RowGroup | None = None) -> tuple[str, ...]:
+def verdict(
+    board: Leaderboard, group: RowGroup | None = None, *, has_costs: bool = True
+) -> tuple[str, ...]:
     """Return the verdict on the ranked rows of a table, the most important sentence first.
 
     Args:
         board: leaderboard.
         group: its table; the first one by default.
+        has_costs: name the fastest row; False where runs shared a processor.
 
     Returns:
         No sentence unless two rows have a score.
@@ -73,7 +76,7 @@ def verdict(board: Leaderboard, group: RowGroup | None = None) -> tuple[str, ...
     solvers = [row for row in rows if all(row.label in task.solved for task in tasks)]
     return (
         *_overall(rows, tasks, solvers),
-        *_costs(solvers),
+        *(_costs(solvers) if has_costs else ()),
         *(sentence for task in tasks for sentence in _sentences(task, rows, tasks)),
         *_single_seeds(rows, tasks),
     )

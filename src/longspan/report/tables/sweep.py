@@ -62,10 +62,10 @@ def sweep_points(board: Leaderboard, option: str | None) -> list[SweepPoint]:
         board: leaderboard.
         option: dotted name, such as task.pairs, or `STATE`.
     """
-    cells = [cell for row in board.rows for cell in row.cells if cell]
-    scored = [(run, _settings(run)) for x in cells for run in x.runs if "test" in run.scores]
     if option is None:
         return []
+    cells = [cell for row in board.rows for cell in row.cells if cell]
+    scored = [(run, _settings(run)) for x in cells for run in x.runs if "test" in run.scores]
     floors = {run.stem: best_floor(cell.runs, "test") for cell in cells for run in cell.runs}
     points = []
     for task, of_task in group_runs(scored, lambda pair: pair[0].task):
@@ -125,10 +125,8 @@ def _varied_names(
     return varied
 
 
-def length_points(
-    board: Leaderboard, evaluations: Sequence[CrossEvaluation], column: int
-) -> list[SweepPoint]:
-    """Return the scores of models of a task by the length that they are evaluated at.
+def length_points(board: Leaderboard, evaluations: Sequence[CrossEvaluation]) -> list[SweepPoint]:
+    """Return the scores of models of all tasks by the length that they are evaluated at.
 
     The length of the training is among them, with the test score of the run. There is none where no
     model was evaluated on the test split at another length.
@@ -139,7 +137,8 @@ def length_points(
         if x.split == "test" and {*x.changed_options} - {"train", "validation"} == {"length"}
     ]
     points = []
-    for line in measured_task_rows(board, column, at_lengths):
+    columns = range(len(board.columns))
+    for line in (x for i in columns for x in measured_task_rows(board, i, at_lengths)):
         runs = {run.stem: run for run in line.runs if "test" in run.scores}
         scores = {(x.run_stem, x.length): x.value for x in line.item}
         scores |= {(x.run_stem, x.trained_length): runs[x.run_stem].score() for x in line.item}
@@ -186,10 +185,8 @@ def sweep(board: Leaderboard, option: str | None) -> list[Table]:
 
 def scores_by_length(board: Leaderboard, evaluations: Sequence[CrossEvaluation]) -> list[Table]:
     """Return the table of scores at other lengths than that of the training, if there are any."""
-    columns = range(len(board.columns))
-    points = [x for i in columns for x in length_points(board, evaluations, i)]
     title = f"Test score by length of the evaluation, {board.title}"
-    return _table(f"{board.title}-lengths", title, points, LENGTHS)
+    return _table(f"{board.title}-lengths", title, length_points(board, evaluations), LENGTHS)
 
 
 def _table(
