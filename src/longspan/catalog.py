@@ -91,7 +91,7 @@ def _describe_mechanism(name: str) -> dict[str, Any]:
     row = next(row for row in list_mechanisms() if row["name"] == name)
     small = ", ".join(f"{k}={v}" for k, v in sample_options(name).items()) or "no options"
     module = sys.modules[cls.__module__]
-    drawing = draw_weights(sample_weights(name, SAMPLE_TOKENS)[0])
+    drawing = _draw_weights(sample_weights(name, SAMPLE_TOKENS)[0])
     return {"about": str(module.__doc__).strip(), **row, f"weights ({small})": drawing}
 
 
@@ -188,7 +188,7 @@ def sample_options(name: str) -> dict[str, Any]:
     return MECHANISMS[name].small_options | MECHANISMS[name].picture_options
 
 
-def draw_weights(matrix: torch.Tensor) -> str:
+def _draw_weights(matrix: torch.Tensor) -> str:
     """Draw weights as text: one row per query, shades relative to the row's largest weight."""
     share = matrix.abs() / matrix.abs().amax(-1, keepdim=True).clamp(min=1e-12)
     shade = (share * (len(SHADES) - 1)).ceil().long()

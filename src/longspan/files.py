@@ -1,6 +1,6 @@
 """Atomic writes of files and folders, checked JSON, checksums and the cache folder.
 
-Files that a user names are opened by `open_file`, `open_text` and `read_file` alone, or checked by
+Files that a user names are opened by `open_file`, `_open_text` and `read_file` alone, or checked by
 `check_file` before a library opens them. A link to a device has no end, and a FIFO without a writer
 blocks, so both are refused.
 """
@@ -21,7 +21,7 @@ from longspan.errors import DataError, OptionError, RunError, UnreadableError
 from longspan.space import format_bytes
 from longspan.temporaries import EARLIER, locked_folder, locked_temporary
 
-CHECKSUM = "sha256"  # first field of a JSON file; the sha256 of the other fields
+_CHECKSUM = "sha256"  # first field of a JSON file; the sha256 of the other fields
 # Most bytes of a file that is read whole: one that a person writes, such as a protocol or a
 # plug-in, and one of data or results.
 SMALL, LARGE = 1 << 26, 1 << 33
@@ -83,7 +83,7 @@ def open_file(path: Path, most: int | None = None) -> io.BufferedReader:
     return file
 
 
-def open_text(
+def _open_text(
     path: Path, encoding: str = "utf-8", newline: str | None = None, most: int | None = None
 ) -> io.TextIOWrapper:
     """Open a regular file for reading, as text.
@@ -240,8 +240,8 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
         raise RunError(
             f"cannot write {path}: a value is NaN or infinite; write null for a missing number"
         ) from error
-    plain.pop(CHECKSUM, None)
-    text = json.dumps({CHECKSUM: content_sha256(plain), **plain}, indent=1, ensure_ascii=False)
+    plain.pop(_CHECKSUM, None)
+    text = json.dumps({_CHECKSUM: content_sha256(plain), **plain}, indent=1, ensure_ascii=False)
     with atomic_write(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
 
@@ -280,13 +280,13 @@ def read_json_file(path: Path) -> JsonFile:
         raise DataError(f"{path} does not exist") from error
     except OSError as error:
         raise explain_read_error(path, error) from error
-    if not isinstance(content, dict) or CHECKSUM not in content:
+    if not isinstance(content, dict) or _CHECKSUM not in content:
         return JsonFile(path, text, content)
-    recorded, actual = content.pop(CHECKSUM), content_sha256(content)
+    recorded, actual = content.pop(_CHECKSUM), content_sha256(content)
     if recorded != actual:
         raise DataError(
             f"{path} is damaged: its content has sha256 {actual}, expected {recorded!r:.66}; "
-            f"restore it, or remove its field {CHECKSUM} after an intended edit"
+            f"restore it, or remove its field {_CHECKSUM} after an intended edit"
         )
     return JsonFile(path, json.dumps(content), content)
 

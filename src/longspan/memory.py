@@ -9,11 +9,11 @@ from pathlib import Path
 from longspan.space import read_field
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # from malloc.h
-NEVER = -1  # the largest size: 2**31 - 1 would return what exceeds 2 GiB
+_NEVER = -1  # the largest size: 2**31 - 1 would return what exceeds 2 GiB
 LARGE, MAPPINGS = 2**17, 2**16  # glibc's defaults: bytes, and blocks that are mapped at a time
 STATUS = Path("/proc/self/status")
 CLEAR = Path("/proc/self/clear_refs")
-RESET_PEAK = "5"  # see proc(5)
+_RESET_PEAK = "5"  # see proc(5)
 
 
 def _libc(name: str):
@@ -33,7 +33,7 @@ def keep_freed_memory() -> bool:
     mallopt = _libc("mallopt")
     if mallopt is None:
         return False
-    _keeps_freed_memory = bool(mallopt(M_MMAP_MAX, 0)) and bool(mallopt(M_TRIM_THRESHOLD, NEVER))
+    _keeps_freed_memory = bool(mallopt(M_MMAP_MAX, 0)) and bool(mallopt(M_TRIM_THRESHOLD, _NEVER))
     return _keeps_freed_memory
 
 
@@ -95,7 +95,7 @@ class PeakMemory:
         release_freed_memory()
         # some containers forbid this file, and other systems lack it
         with contextlib.suppress(OSError):
-            CLEAR.write_text(RESET_PEAK)
+            CLEAR.write_text(_RESET_PEAK)
             self.before = read_field(STATUS, "VmRSS:")
 
     def peak(self) -> int | None:

@@ -19,7 +19,7 @@ CONTAINERS = (
 )
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 # Messages of torch, in errors without a class of their own, when memory is exhausted.
-NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc", "ALLOC_FAILED")
+_NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc", "ALLOC_FAILED")
 
 
 def available_memory() -> int | None:
@@ -69,7 +69,7 @@ def is_out_of_memory(error: Exception) -> bool:
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
-        or any(words in message for words in NO_MEMORY)
+        or any(words in message for words in _NO_MEMORY)
     )
 
 

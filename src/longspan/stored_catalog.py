@@ -15,7 +15,16 @@ from longspan.config import ModelConfig, TrainingConfig
 from longspan.files import cache_folder
 from longspan.metrics import get_metric
 
-TASK_COLUMNS = ("name", "version", "title", "num_classes", "chance", "metrics", "license", "source")
+_TASK_COLUMNS = (
+    "name",
+    "version",
+    "title",
+    "num_classes",
+    "chance",
+    "metrics",
+    "license",
+    "source",
+)
 PROTOCOL_COLUMNS = ("name", "summary", "source", "tasks", "differs")
 
 
@@ -39,7 +48,7 @@ def is_complete() -> bool:
 
 def list_stored(what: str) -> list[dict[str, Any]]:
     """Return the rows of the list of mechanisms, tasks or protocols."""
-    columns = {"tasks": TASK_COLUMNS, "protocols": PROTOCOL_COLUMNS}.get(what)
+    columns = {"tasks": _TASK_COLUMNS, "protocols": PROTOCOL_COLUMNS}.get(what)
     rows = read_catalog()[what].values()
     return [{name: row[name] for name in columns or row} for row in rows]
 
@@ -68,7 +77,7 @@ def explain_protocol(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def task_row(description: Mapping[str, Any]) -> dict[str, Any]:
     """Return the main metadata of a task."""
-    return {name: description[name] for name in TASK_COLUMNS}
+    return {name: description[name] for name in _TASK_COLUMNS}
 
 
 def published_rows(scores: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:

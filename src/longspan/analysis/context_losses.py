@@ -25,7 +25,7 @@ from longspan.training.distributed.group import SINGLE_PROCESS
 from longspan.training.prefetch import prefetch_batches
 from longspan.training.stream_state import StreamState
 
-SHORTEST_CONTEXT = 32
+_SHORTEST_CONTEXT = 32
 DRAWS = 2_000  # of the bootstrap
 SEED = 0  # of the blocks and of the bootstrap
 
@@ -96,7 +96,7 @@ def losses_by_position(fresh: np.ndarray, stateful: np.ndarray | None) -> list[P
 
 def context_lengths(longest: int) -> list[int]:
     """Return 32, 64, 128 and so on, then the longest context."""
-    shorter = [SHORTEST_CONTEXT]
+    shorter = [_SHORTEST_CONTEXT]
     while shorter[-1] < longest:
         shorter.append(2 * shorter[-1])
     return [*shorter[:-1], longest]

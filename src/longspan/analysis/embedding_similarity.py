@@ -13,8 +13,8 @@ from longspan.models.positions import sinusoidal_table
 from longspan.results import Similarity, quantize
 from longspan.shapes import Float, Int
 
-MAX_GROUPS = 64  # groups of ids, or of positions in a sequence
-MAX_SIDE = 32  # rows, and columns, of the groups of an image
+_MAX_GROUPS = 64  # groups of ids, or of positions in a sequence
+_MAX_SIDE = 32  # rows, and columns, of the groups of an image
 
 
 def mean_unit_vectors(x: Float[Tensor, "N M"], groups: Int[Tensor, " N"]) -> Float[Tensor, "G M"]:
@@ -28,17 +28,17 @@ def mean_unit_vectors(x: Float[Tensor, "N M"], groups: Int[Tensor, " N"]) -> Flo
 
 
 def interval_groups(count: int) -> Int[Tensor, " N"]:
-    """Divide `count` items into at most `MAX_GROUPS` intervals of nearly equal size."""
-    return torch.arange(count) * min(count, MAX_GROUPS) // count
+    """Divide `count` items into at most `_MAX_GROUPS` intervals of nearly equal size."""
+    return torch.arange(count) * min(count, _MAX_GROUPS) // count
 
 
 def tile_groups(side: int) -> tuple[Int[Tensor, " N"], int]:
-    """Divide the pixels of a square image into at most `MAX_SIDE` x `MAX_SIDE` square tiles.
+    """Divide the pixels of a square image into at most `_MAX_SIDE` x `_MAX_SIDE` square tiles.
 
     Returns:
         The group of each pixel, and the number of tiles along a side.
     """
-    tiles = min(side, MAX_SIDE)
+    tiles = min(side, _MAX_SIDE)
     line = torch.arange(side) * tiles // side
     return (line[:, None] * tiles + line).flatten(), tiles
 

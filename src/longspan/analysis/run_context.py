@@ -37,8 +37,8 @@ from longspan.tasks.language.streams import StreamTask
 from longspan.wording import counted
 
 HELD_OUT = ("validation", "test")
-PART_WINDOWS = 64  # sequences that attention by part is averaged over
-FEWEST_BLOCKS = 2  # an interval over one block has no width
+_PART_WINDOWS = 64  # sequences that attention by part is averaged over
+_FEWEST_BLOCKS = 2  # an interval over one block has no width
 
 
 def measure_context(
@@ -104,8 +104,8 @@ def measure_context(
 
 def _check_numbers(blocks: int, tolerance: float, max_context: int | None) -> None:
     reasons = []
-    if blocks < FEWEST_BLOCKS:
-        reasons.append(f"blocks must be >= {FEWEST_BLOCKS}, got {blocks}")
+    if blocks < _FEWEST_BLOCKS:
+        reasons.append(f"blocks must be >= {_FEWEST_BLOCKS}, got {blocks}")
     if not 0 <= tolerance < 1:
         reasons.append(f"the tolerance must be in 0..1, as a fraction, got {tolerance}")
     if max_context is not None and max_context < 1:
@@ -159,12 +159,12 @@ def _measure_contexts(
 ) -> dict[str, Any]:
     """Measure losses by context; return them with the numbers of drawn and of available blocks."""
     windows, rows, available = block_windows(task, split, longest, count)
-    if available < FEWEST_BLOCKS:
-        most = _longest_document(task, split) - FEWEST_BLOCKS * BLOCK
+    if available < _FEWEST_BLOCKS:
+        most = _longest_document(task, split) - _FEWEST_BLOCKS * BLOCK
         remedy = f"pass --max-context of at most {most}" if most > 0 else "hold out longer ones"
         text = f"block|blocks of {BLOCK} targets in {split} has|have {longest} tokens before "
         text += "it|them in its|their document"
-        raise OptionError(f"{counted(available, text)}, {FEWEST_BLOCKS} are needed; {remedy}")
+        raise OptionError(f"{counted(available, text)}, {_FEWEST_BLOCKS} are needed; {remedy}")
     lengths = context_lengths(longest)
     per_batch = size * max(task.options.window, longest)
     losses = block_losses(model, windows, rows, lengths, per_batch, progress)
@@ -189,5 +189,5 @@ def _measure_buckets(
     (whole,) = np.nonzero(windows.lengths == length)
     if not len(whole):
         return [], 0
-    rows = whole[sample_rows(len(whole), PART_WINDOWS)]
+    rows = whole[sample_rows(len(whole), _PART_WINDOWS)]
     return shares_by_bucket(model, windows, rows), len(rows)

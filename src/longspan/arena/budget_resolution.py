@@ -19,7 +19,7 @@ from longspan.results import ResolvedBudget
 from longspan.tasks import Task
 
 SMALLEST = 8  # smallest size tried under a memory budget
-PATIENCE = 0.1  # share of a budget of seconds that timing its steps may take
+_PATIENCE = 0.1  # share of a budget of seconds that timing its steps may take
 MICROBATCHES = "training.gradient_accumulation_steps"
 
 
@@ -64,7 +64,7 @@ def find_resolution(
 ) -> ResolvedBudget | None:
     """Find the changes with which an experiment keeps its budget; see `resolve_budget`."""
     kind = experiment.config.budget.kind
-    return None if kind == "steps" else RESOLVERS[kind](experiment, task, device)
+    return None if kind == "steps" else _RESOLVERS[kind](experiment, task, device)
 
 
 def _resolve_flops(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
@@ -84,7 +84,7 @@ def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> 
             "launched; use flops=..., or set training.steps"
         )
     training, limit = experiment.config.training, _limit(experiment)
-    patience = PATIENCE * limit / max(1, len(training.stages))
+    patience = _PATIENCE * limit / max(1, len(training.stages))
 
     def measure(stage: RunConfig, task: Task) -> float:
         model = make_model(dataclasses.replace(experiment, config=stage), task)
@@ -233,7 +233,7 @@ def _limit(experiment: Experiment) -> float:
 
 
 Resolver = Callable[[Experiment, Task, str | None], ResolvedBudget]
-RESOLVERS: dict[str, Resolver] = {
+_RESOLVERS: dict[str, Resolver] = {
     "flops": _resolve_flops,
     "seconds": _resolve_seconds,
     "memory": _resolve_memory,

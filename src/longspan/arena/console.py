@@ -15,9 +15,9 @@ from longspan.results import Alarm, Point, Result
 from longspan.tasks import TASKS
 from longspan.training import Callback
 
-WAIT_SHARE = 0.02  # share of the training time spent waiting for data, above which it is printed
-LINE_SECONDS = 30.0  # between two plain lines of a step, or of a data set that is built
-REFRESH_SECONDS = 0.2  # between two updates of a bar: reading the loss synchronizes the device
+_WAIT_SHARE = 0.02  # share of the training time spent waiting for data, above which it is printed
+_LINE_SECONDS = 30.0  # between two plain lines of a step, or of a data set that is built
+_REFRESH_SECONDS = 0.2  # between two updates of a bar: reading the loss synchronizes the device
 
 
 class ConsoleCallback(GridCallback):
@@ -93,7 +93,7 @@ class ConsoleCallback(GridCallback):
         title = next((x.title for x in self.lines.values() if x.record == record), result.stem)
         split = "test" if "test" in result.scores else "validation"
         share = (result.data_wait_seconds or 0.0) / result.seconds
-        waited = f", data wait {100 * share:.0f} %" if share > WAIT_SHARE else ""
+        waited = f", data wait {100 * share:.0f} %" if share > _WAIT_SHARE else ""
         self.console.print(
             f"{title}: {split} {result.main.format(result.score(split))}{_margin(result, split)}, "
             f"{result.seconds:.0f} s{waited}, {result.tokens_per_second:,.0f} tokens/s",
@@ -107,8 +107,8 @@ class ConsoleCallback(GridCallback):
         self.console.print(Text(text), soft_wrap=True)
 
     def is_line_due(self) -> bool:
-        """Return whether `LINE_SECONDS` have passed since the last plain line."""
-        return time.perf_counter() - self.last_line >= LINE_SECONDS
+        """Return whether `_LINE_SECONDS` have passed since the last plain line."""
+        return time.perf_counter() - self.last_line >= _LINE_SECONDS
 
 
 class RunLine(Callback):
@@ -137,7 +137,7 @@ class RunLine(Callback):
         now = time.perf_counter()
         if self.first_step is None:
             self.first_step, self.first_time = step, now
-        if now - self.last_update < REFRESH_SECONDS and step < self.steps:
+        if now - self.last_update < _REFRESH_SECONDS and step < self.steps:
             return
         self.last_update = now
         speed = tokens / seconds if seconds else 0.0

@@ -24,9 +24,9 @@ from longspan.tasks.base import ProgressCallback
 from longspan.training.checkpoint_pointer import saved_step
 
 State = Literal["new", "interrupted", "finished", "failed"]
-MEASURED_STEPS = 3
+_MEASURED_STEPS = 3
 # Training fields that decide the time of a step.
-STEP_FIELDS = (
+_STEP_FIELDS = (
     *("batch_size", "gradient_accumulation_steps", "precision", "gradient_checkpointing", "stages"),
 )
 
@@ -302,7 +302,7 @@ class _Planner:
                 stage.training,
                 seed=effective.seed,
                 device=self.paths.device,
-                timed_steps=MEASURED_STEPS,
+                timed_steps=_MEASURED_STEPS,
             )
 
         return mean_over_stages(effective.config, task, measure), "measured"
@@ -370,5 +370,5 @@ def _size_option(resolved: ResolvedBudget | None) -> tuple[str, int] | None:
 def _shape(config: RunConfig) -> list[Any]:
     """Return the parts of a configuration that decide the time of a step."""
     training = config.training
-    fields = [getattr(training, x) for x in STEP_FIELDS]
+    fields = [getattr(training, x) for x in _STEP_FIELDS]
     return [config.task, config.mechanism, config.model, *fields]

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from longspan.models import LongspanPreTrainedModel
     from longspan.training.distributed.group import ProcessGroup
 
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
-RELEASE_SECONDS = 30.0  # time for a process to release the lock of a run that was taken from it
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+_RELEASE_SECONDS = 30.0  # time for a process to release the lock of a run that was taken from it
 T = TypeVar("T")
 
 
@@ -199,7 +199,7 @@ def _claim(
 ) -> list[CodeVersion]:
     """Lock the run directory and check that it belongs to the experiment; return earlier code."""
     run_dir = paths.run_dir(experiment)
-    locks.enter_context(hold_lock(run_dir, "train", timeout=RELEASE_SECONDS))
+    locks.enter_context(hold_lock(run_dir, "train", timeout=_RELEASE_SECONDS))
     state = claim(experiment, task, run_dir, accept_changes=paths.accept_changes)
     return state.earlier_code
 
@@ -252,7 +252,7 @@ def _translate_errors(experiment: Experiment, run_dir: Path) -> Iterator[None]:
                 f"{experiment.name} needs more memory than the device has; raise "
                 "training.gradient_accumulation_steps or set training.gradient_checkpointing=true"
             ) from error
-        if isinstance(error, OSError) and error.errno in UNWRITABLE:
+        if isinstance(error, OSError) and error.errno in _UNWRITABLE:
             reason = error.strerror or error
             raise RunError(f"cannot write below {run_dir}: {reason}; {WRITE_REMEDY}") from error
         raise

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 FILE = "experiment.json"
 REMEDY = "move it away or choose another --runs"
-MAX_DIFFERENCES = 8  # differences that one message lists
+_MAX_DIFFERENCES = 8  # differences that one message lists
 
 
 @settings
@@ -170,9 +170,9 @@ def in_brackets(differing: list[str]) -> str:
     """Return differences as text behind a sentence; empty without any."""
     if not differing:
         return ""
-    more = len(differing) - MAX_DIFFERENCES
+    more = len(differing) - _MAX_DIFFERENCES
     rest = f"; and {more} more" if more > 0 else ""
-    return f" ({'; '.join(differing[:MAX_DIFFERENCES])}{rest})"
+    return f" ({'; '.join(differing[:_MAX_DIFFERENCES])}{rest})"
 
 
 def _value_text(values: dict[str, Any], name: str) -> str:

@@ -17,7 +17,7 @@ from longspan.training.checkpoint import Checkpoints
 from longspan.training.checkpoint_pointer import saved_step
 from longspan.training.stage_weights import load_checkpoint
 
-BELOW_RUNS = 5  # parts of the path of a run's checkpoint: protocol, task, work, run, checkpoint
+_BELOW_RUNS = 5  # parts of the path of a run's checkpoint: protocol, task, work, run, checkpoint
 _EXPORT = (
     "the checkpoint's vocabulary was learned from its texts: write it as a tokenizer beside the "
     "weights with longspan export RECORD --output FOLDER, and start from FOLDER"
@@ -63,7 +63,7 @@ def load_start(
     start, folder = experiment.config.start, checkpoint.folder
     assert start is not None
     # A record names a run below the folder of runs, which may be moved.
-    source = folder if start.checkpoint is not None else Path(*folder.parts[-BELOW_RUNS:])
+    source = folder if start.checkpoint is not None else Path(*folder.parts[-_BELOW_RUNS:])
     return load_checkpoint(
         model,
         folder,

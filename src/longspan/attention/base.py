@@ -42,7 +42,7 @@ from longspan.errors import InputError, OptionError
 from longspan.shapes import Bool, Float, Int
 
 _INSTANCES = itertools.count()
-INPUTS_OF_STEPS = ("layer_input", "scale", "bias", "relative", "sink_logits")
+_INPUTS_OF_STEPS = ("layer_input", "scale", "bias", "relative", "sink_logits")
 __all__ = [
     "Attention",
     "Cache",
@@ -276,7 +276,7 @@ class Attention(MechanismHooks):
     def _begin_step(self, x: Inputs, count: int) -> Cache:
         """Return the cache after the first `count` tokens of a step."""
         x = x.take_tokens(slice(count))
-        more = {n: getattr(x, n) for n in INPUTS_OF_STEPS}
+        more = {n: getattr(x, n) for n in _INPUTS_OF_STEPS}
         return self.step(x.q, x.k, x.v, x.cache, x.mask, **more)[1]
 
     def reset(self, cache: Cache, rows: Bool[Tensor, " B"]) -> Cache:

@@ -24,14 +24,14 @@ SHARED_OPTIONS = {
     "sink_logit": "whether each head learns a logit z, a term e^z of its denominators",
     "seed": "seed of the random draws",
 }
-RANGES = {
+_RANGES = {
     "heads": (1, MOST_HEADS),
     "head_dim": (1, WIDEST),
     "width": (1, WIDEST),
     "max_length": (1, LONGEST),
     "layer": (0, MOST_LAYERS - 1),
 }
-SEED_LIMIT = 2**42  # random generators take 64 bits: the seed times a million, plus the layer
+_SEED_LIMIT = 2**42  # random generators take 64 bits: the seed times a million, plus the layer
 
 
 def build(
@@ -137,7 +137,7 @@ def _size_errors(sizes: dict[str, Any]) -> list[str]:
     """Return one message for each size that is given and not an integer in its range."""
     reasons = []
     for name, size in sizes.items():
-        least, most = RANGES[name]
+        least, most = _RANGES[name]
         if size is not None and (type(size) is not int or size < least):
             reasons.append(f"{name} must be an integer >= {least}, got {size!r:.60}")
         elif size is not None and size > most:
@@ -151,7 +151,7 @@ def _missing_errors(needed: dict[str, Any]) -> list[str]:
 
 def _seed_errors(options: dict[str, Any]) -> list[str]:
     seed = options.get("seed", 0)
-    if not isinstance(seed, int) or abs(seed) < SEED_LIMIT:
+    if not isinstance(seed, int) or abs(seed) < _SEED_LIMIT:
         return []
     return [f"seed must be between -2^42 and 2^42, got {seed}"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from longspan.attention.base import Attention
 
-DEFAULTS = {"backend": "auto", "max_global_tokens": None, "weight_dropout": 0.0}  # of `build`
+_DEFAULTS = {"backend": "auto", "max_global_tokens": None, "weight_dropout": 0.0}  # of `build`
 
 
 def describe_options(attention: "Attention") -> str:
@@ -26,7 +26,7 @@ def describe_options(attention: "Attention") -> str:
     }
     if attention.causal:
         shown["causal"] = shown.pop("causal")  # after the options
-    for name, default in DEFAULTS.items():
+    for name, default in _DEFAULTS.items():
         if (value := getattr(attention, name)) != default:
             shown[name] = value
     return f"{cls.__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"

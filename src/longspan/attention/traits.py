@@ -5,7 +5,7 @@ from typing import Literal
 
 Cost = Literal["T", "T log T", "T^1.5", "T^2"]
 Growth = Literal["1", "log T", "T^0.5", "T", "T log T", "T^1.5", "T^2"]
-PER_TOKEN: dict[Cost, Growth] = {"T": "1", "T log T": "log T", "T^1.5": "T^0.5", "T^2": "T"}
+_PER_TOKEN: dict[Cost, Growth] = {"T": "1", "T log T": "log T", "T^1.5": "T^0.5", "T^2": "T"}
 # Classes of Tay et al. 2022, "Efficient Transformers: A Survey", table 1, and `dense` for attention
 # to every pair. A mechanism that combines two classes is a hybrid. The survey's further classes,
 # memory (global tokens) and downsampling (landmarks), join the fixed patterns and low rank. Later
@@ -97,4 +97,4 @@ class Traits:
     @property
     def step_cost(self) -> Growth:
         """Growth of the time of a causal step of one token with the tokens seen, on average."""
-        return self.cost if self.recomputes else PER_TOKEN[self.cost]
+        return self.cost if self.recomputes else _PER_TOKEN[self.cost]

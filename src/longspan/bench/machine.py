@@ -9,7 +9,7 @@ from longspan.bench.timing import compare
 from longspan.results.efficiency import Limits
 from longspan.training.timing import measure_matmul_rate
 
-CPU_INFO = Path("/proc/cpuinfo")  # of Linux
+_CPU_INFO = Path("/proc/cpuinfo")  # of Linux
 COPIED = 2**28  # bytes, more than most caches hold
 RUNS = 7
 
@@ -18,8 +18,8 @@ def machine_name(device: torch.device) -> str:
     """Return the name of the GPU, or of the processor as the system knows it."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    if CPU_INFO.exists():
-        for line in CPU_INFO.read_text().splitlines():
+    if _CPU_INFO.exists():
+        for line in _CPU_INFO.read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

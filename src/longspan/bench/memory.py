@@ -16,7 +16,7 @@ from longspan.results.efficiency import Sizes
 from longspan.space import available_memory
 from longspan.training.footprint import NEEDS_VALUES, LiveTensorBytes
 
-RESERVE = 0.9  # share of the free memory that workloads may take
+_RESERVE = 0.9  # share of the free memory that workloads may take
 
 
 class MemoryEstimate(NamedTuple):
@@ -76,4 +76,4 @@ def release_memory(device: torch.device) -> None:
 def free_memory(device: torch.device) -> int | None:
     """Return the bytes that workloads may take on a device; None if unknown."""
     free = free_cuda_memory() if device.type == "cuda" else available_memory()
-    return None if free is None else int(RESERVE * free)
+    return None if free is None else int(_RESERVE * free)

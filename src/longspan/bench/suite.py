@@ -40,7 +40,7 @@ from longspan.results.efficiency import (
 )
 from longspan.results.reading import EFFICIENCY
 
-MOST_RUNS = 1_000_000
+_MOST_RUNS = 1_000_000
 Options = Callable[[str, int], dict[str, Any]]
 
 
@@ -102,7 +102,7 @@ class Suite:
             check_name(precision, PRECISIONS, "dtype")
         if not self.lengths:
             raise OptionError("lengths must name one length at least")
-        values = [*(("lengths", x, LONGEST) for x in self.lengths), ("runs", self.runs, MOST_RUNS)]
+        values = [*(("lengths", x, LONGEST) for x in self.lengths), ("runs", self.runs, _MOST_RUNS)]
         rows = 1 if self.batch_size is None else self.batch_size
         values += [("batch_size", rows, LARGEST_BATCH)]
         values += [("tokens", self.tokens, LARGEST_BATCH * min(self.lengths))]

@@ -15,8 +15,8 @@ from longspan.results.efficiency import Sizes
 
 ALL = (BASELINE, *sorted(MECHANISMS.keys() - {BASELINE}))
 LRA = "lra-paper"  # protocol with the model of the byte-text task
-LRA_LENGTHS = (1_000, 2_000, 3_000, 4_000)
-DOUBLINGS = tuple(2**n for n in range(9, 18))  # 512 to 131,072
+_LRA_LENGTHS = (1_000, 2_000, 3_000, 4_000)
+_DOUBLINGS = tuple(2**n for n in range(9, 18))  # 512 to 131,072
 
 
 def layer() -> Suite:
@@ -53,7 +53,7 @@ def _lra_speed() -> Suite:
         mechanisms=ALL,
         scopes=("model",),
         works=("training", "inference"),
-        lengths=LRA_LENGTHS,
+        lengths=_LRA_LENGTHS,
         batch_size=config.training.batch_size,
         sizes=sizes,
         options=_lra_options,
@@ -70,7 +70,7 @@ def scaling() -> Suite:
         name="scaling",
         mechanisms=(*ALL, IDENTITY),
         works=("inference", "training"),
-        lengths=DOUBLINGS,
+        lengths=_DOUBLINGS,
         batch_size=1,
         runs=3,
     )
@@ -88,7 +88,7 @@ def windows() -> Suite:
         mechanisms=(BASELINE, *(f"local{BACKEND}{body}" for body in bodies)),
         scopes=("operator",),
         works=("inference", "training"),
-        lengths=DOUBLINGS,
+        lengths=_DOUBLINGS,
         batch_size=1,
         options=_window_options,
         runs=3,

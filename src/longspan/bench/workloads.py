@@ -23,9 +23,9 @@ from longspan.models.attention_layer import LayerContext, SelfAttention, build_m
 from longspan.results.efficiency import Sizes
 
 DENSE = "full"  # stands where a model needs a mechanism that `Identity` replaces
-PASSES_OF_TRAINING = 3  # forward, gradients of the inputs, gradients of the parameters
+_PASSES_OF_TRAINING = 3  # forward, gradients of the inputs, gradients of the parameters
 M = TypeVar("M", bound=nn.Module)
-ADAMW_TRAFFIC = 7  # reads weight, gradient and two moments; writes weight and moments
+_ADAMW_TRAFFIC = 7  # reads weight, gradient and two moments; writes weight and moments
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,7 +199,7 @@ def _model(case: Case, sizes: Sizes, device: torch.device) -> Workload:
     itemsize = getattr(torch, case.precision).itemsize
     states = 2 * sizes.layers * ids.numel() * sizes.hidden_size * itemsize
     traffic = _of_training(case, states) + 4 * num_parameters * (
-        ADAMW_TRAFFIC if case.work == "training" else 1
+        _ADAMW_TRAFFIC if case.work == "training" else 1
     )
     call = step if case.has_gradients else _inference(step)
     return Workload(call, _attention_of(model), flops, traffic)
@@ -288,7 +288,7 @@ def _autocast(case: Case, device: torch.device) -> Callable[[], AbstractContextM
 
 def _of_training(case: Case, work: int) -> int:
     """Return the work of the pass from that of its forward part."""
-    return work * (PASSES_OF_TRAINING if case.work == "training" else 1)
+    return work * (_PASSES_OF_TRAINING if case.work == "training" else 1)
 
 
 def _state_bytes(cache: Cache) -> int:

@@ -26,8 +26,8 @@ from longspan.errors import check_name
 if TYPE_CHECKING:
     from longspan.results import EfficiencyRecord, Measurement
 
-MOST_THREADS = 1_024
-OF_SUITE = "the suite's"
+_MOST_THREADS = 1_024
+_OF_SUITE = "the suite's"
 
 
 @options
@@ -36,13 +36,13 @@ class SuiteOptions:
 
     mechanisms: Mechanisms = None
     scopes: Annotated[
-        Names, option("--scopes", "operator, layer, model; comma-separated.", OF_SUITE)
+        Names, option("--scopes", "operator, layer, model; comma-separated.", _OF_SUITE)
     ] = None
     works: Annotated[
         Names,
-        option("--passes", "forward, training, inference, decoding; comma-separated.", OF_SUITE),
+        option("--passes", "forward, training, inference, decoding; comma-separated.", _OF_SUITE),
     ] = None
-    lengths: Annotated[Integers, option("--lengths", "Comma-separated lengths.", OF_SUITE)] = None
+    lengths: Annotated[Integers, option("--lengths", "Comma-separated lengths.", _OF_SUITE)] = None
     precisions: Annotated[
         Names, option("--dtypes", "float32, bfloat16, float16; comma-separated.", "float32")
     ] = None
@@ -105,7 +105,7 @@ def bench(
 
     check_name(suite, SUITES, "suite")
     if threads is not None:
-        check_range("--threads", threads, 1, MOST_THREADS)
+        check_range("--threads", threads, 1, _MOST_THREADS)
         torch.set_num_threads(threads)
     where = torch.device(CacheOptions().run_paths(device=device).device_type)
     changed_suite = change_suite(SUITES[suite](), changes.changes())

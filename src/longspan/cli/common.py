@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # exit code after Ctrl-C
 
-LONGEST_WORD = 300  # of an error message; longer words are cut, such as a pasted file
+_LONGEST_WORD = 300  # of an error message; longer words are cut, such as a pasted file
 
 
 prepare_streams()
@@ -114,6 +114,6 @@ def print_counts(counts: Mapping[str, int], messages: Mapping[str, str]) -> None
 def print_note(label: str, message: object, style: str = "") -> None:
     """Print one line on the error stream, without interpreting markup."""
     line = " ".join(str(message).splitlines())
-    line = re.sub(rf"\S{{{LONGEST_WORD},}}", lambda word: f"{word[0][:80]}...", line)
+    line = re.sub(rf"\S{{{_LONGEST_WORD},}}", lambda word: f"{word[0][:80]}...", line)
     text = Text.assemble((label, style), " ", line)
     (problems if label in PROBLEMS else err).print(text, soft_wrap=True)

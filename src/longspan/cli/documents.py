@@ -112,12 +112,12 @@ def run_documents(
         if as_json:
             print_json(dataclasses.asdict(scores))
         elif IS_MAIN:
-            print_documents(scores, record, paths.runs)
+            _print_documents(scores, record, paths.runs)
 
     run_one([experiment], paths, changes, as_json, show)
 
 
-def print_documents(scores: "DocumentScores", record: Path, runs: Path) -> None:
+def _print_documents(scores: "DocumentScores", record: Path, runs: Path) -> None:
     """Print one table of all runs on the documents and the baselines, and what it says.
 
     Args:

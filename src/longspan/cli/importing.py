@@ -25,19 +25,19 @@ _shares = "0.1, of corpora 0.05; of a source with splits, that of the split"
 ShareOrSource = float | Path | str | None
 
 
-def read_source(text: str) -> Path | str:
+def _read_source(text: str) -> Path | str:
     """Return a path, or hf:NAME as it is."""
     from longspan.data.sources.rows import HUB
 
     return text if text.startswith(HUB) else Path(text)
 
 
-def read_share(text: str | None, _flag: str = "") -> ShareOrSource:
+def _read_share(text: str | None, _flag: str = "") -> ShareOrSource:
     """Return a share such as 0.1, or else a path or hf:NAME; None if not given."""
     try:
         return None if text is None else float(text)
     except ValueError:
-        return read_source(str(text))
+        return _read_source(str(text))
 
 
 def read_weights(text: str | None, flag: str) -> tuple[float, ...]:
@@ -85,9 +85,9 @@ class HeldOutOptions:
 
     name: Annotated[Text, option("--name", "Name of the task.", "that of the first path")] = None
     validation: Annotated[
-        ShareOrSource, Read(read_share), option("--validation", _held_out, _shares)
+        ShareOrSource, Read(_read_share), option("--validation", _held_out, _shares)
     ] = None
-    test: Annotated[ShareOrSource, Read(read_share), option("--test", _held_out, _shares)] = None
+    test: Annotated[ShareOrSource, Read(_read_share), option("--test", _held_out, _shares)] = None
     replace: Annotated[bool, option("--replace", "Replace another import of the same name.")] = (
         False
     )
@@ -249,19 +249,19 @@ def import_files(kind: Kind, paths: Sequence[str], options: HeldOutOptions, cach
     """
     from longspan.arena.protocols.files import register_imports
 
-    name = options.name or default_name(paths[0])
+    name = options.name or _default_name(paths[0])
     _check_free(name, kind)
     if isinstance(options, CorpusOptions):
         _import_corpus(name, paths, options, cache)
     elif isinstance(options, RowOptions):
-        _import_texts(name, read_source(paths[0]), options, cache, kind)
+        _import_texts(name, _read_source(paths[0]), options, cache, kind)
     else:
         _import_collection(name, paths[0], kind, options, cache)
     register_imports(cache)
     return name
 
 
-def default_name(path: str) -> str:
+def _default_name(path: str) -> str:
     """Return the name of the task of a path that names none."""
     from longspan.data.sources.folders import table_name
     from longspan.data.sources.rows import HUB

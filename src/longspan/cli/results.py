@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 app = App("results", help="List, check, compare and repeat records.")
 
 STYLES: "dict[Severity, str]" = {"error": "red", "warning": "yellow", "note": "cyan"}
-MAX_WARNINGS = 5  # warnings and notes listed one by one if they are equal but for their file
+_MAX_WARNINGS = 5  # warnings and notes listed one by one if they are equal but for their file
 Folders = Annotated[
     list[Path] | None, typer.Argument(help="Folders of results.", show_default=str(RUNS))
 ]
@@ -113,7 +113,7 @@ def _print_validation(validation: "Validation") -> None:
     for finding in validation.findings:
         groups[dataclasses.replace(finding, file="")].append(finding)
     for finding, group in groups.items():
-        if finding.severity != "error" and len(group) > MAX_WARNINGS:
+        if finding.severity != "error" and len(group) > _MAX_WARNINGS:
             group = [dataclasses.replace(finding, file=f"{len(group)} files")]
         for each in group:
             text = Text.assemble((f"{each.severity}: ", STYLES[each.severity]), _printable(each))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from longspan.launch import is_launch
 
-PIPE_WIDTH = 200  # columns of tables in files and pipes: no table of results loses a column
+_PIPE_WIDTH = 200  # columns of tables in files and pipes: no table of results loses a column
 # Sizes that a terminal can have. Rich prints nothing in 0 columns, and typer does not return.
 SIZES = {"COLUMNS": (20, 10_000), "LINES": (2, 10_000), "TERMINAL_WIDTH": (20, 10_000)}
 
@@ -111,4 +111,4 @@ def launch_rank(environment: Mapping[str, str] = os.environ) -> int:
 
 def output_width() -> int | None:
     """Return the width of printed tables; None lets rich read $COLUMNS or the terminal."""
-    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH

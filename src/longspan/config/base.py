@@ -17,7 +17,7 @@ from longspan.errors import OptionError
 T = TypeVar("T")
 
 # Strict: "3" is no number and true is no integer; 1 is accepted where 1.0 is meant.
-STRICT = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+_STRICT = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 NumExamples = Annotated[int, pydantic.Field(gt=0, le=MOST_EXAMPLES)]  # of a split
 # One position is left for a summary token.
@@ -67,7 +67,7 @@ def settings(cls: type[T]) -> type[T]:
     """
     # Pydantic reports wrong types; runtime type checkers would do so first, one at a time.
     record_class = no_type_check(
-        pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)(cls)
+        pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=_STRICT)(cls)
     )
     validate = record_class.__init__
 

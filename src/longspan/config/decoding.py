@@ -4,7 +4,7 @@ from longspan.bounds import LARGEST_SEED, LONGEST, MOST_IDS
 from longspan.config.base import list_out_of_bounds, setting, settings
 from longspan.errors import OptionError
 
-SINGLE = 1.0  # temperature of the distribution that the model predicts
+_SINGLE = 1.0  # temperature of the distribution that the model predicts
 
 
 @settings
@@ -17,7 +17,7 @@ class DecodingConfig:
     max_new_tokens: int = setting(
         "maximum number of new tokens, the end token included", 256, bounds=(1, LONGEST)
     )
-    temperature: float = setting("divisor of the logits before sampling", SINGLE)
+    temperature: float = setting("divisor of the logits before sampling", _SINGLE)
     top_k: int | None = setting(
         "most probable tokens to sample from; none: all", None, bounds=(1, MOST_IDS)
     )
@@ -43,7 +43,7 @@ class DecodingConfig:
             reasons.append(f"temperature must be > 0, got {self.temperature:g}; {remedy}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             reasons.append(f"top_p must be > 0 and at most 1, got {self.top_p:g}")
-        if self.greedy and (self.temperature != SINGLE or self.top_k or self.top_p):
+        if self.greedy and (self.temperature != _SINGLE or self.top_k or self.top_p):
             reasons.append(
                 "greedy decoding samples nothing; omit temperature, top_k and top_p, or greedy"
             )

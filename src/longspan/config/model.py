@@ -11,7 +11,7 @@ from longspan.config.architecture import Architecture, describe_fields
 from longspan.config.base import setting, settings
 from longspan.errors import OptionError
 
-SCALE = "model.scale"  # change that multiplies the sizes of a model; see `scale_model`
+SCALE = "model.scale"  # change that multiplies the sizes of a model; see `_scale_model`
 
 
 _DECLARED = {field.name: field for field in dataclasses.fields(Architecture)}
@@ -58,7 +58,7 @@ class ModelConfig:
     initializer_range: float = declare("initializer_range", 0.07)
 
 
-def scale_model(config: ModelConfig, factor: float) -> ModelConfig:
+def _scale_model(config: ModelConfig, factor: float) -> ModelConfig:
     """Return a model of another size, as the families of published models have them.
 
     The numbers of heads and of layers are multiplied and rounded, to at least 1; the width of a
@@ -97,6 +97,6 @@ def expand_scale(config: ModelConfig, changes: Mapping[str, Any]) -> dict[str, A
     """
     if SCALE not in changes:
         return dict(changes)
-    scaled = dataclasses.asdict(scale_model(config, changes[SCALE]))
+    scaled = dataclasses.asdict(_scale_model(config, changes[SCALE]))
     fields = {f"model.{name}": x for name, x in scaled.items() if x != getattr(config, name)}
     return fields | {name: x for name, x in changes.items() if name != SCALE}

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, PositiveInt, Strict
 from longspan.config.base import defaults_of, setting, settings
 from longspan.errors import OptionError, check_name
 
-EXTENSIONS = ("tile", "keep", "interpolate")  # of learned positions, as `longify` has them
+_EXTENSIONS = ("tile", "keep", "interpolate")  # of learned positions, as `longify` has them
 PARTS = ("task", "mechanism", "model", "training")  # of a configuration; else a mechanism
 # Fields that are of the whole run. Dropout alone changes no shape and no weight of the model.
 _OF_RUN = (
@@ -59,7 +59,7 @@ class StartConfig:
             UnknownNameError: positions are not extended so; the message suggests near names.
         """
         if self.extend_positions is not None:
-            check_name(self.extend_positions, EXTENSIONS, "method to extend learned positions")
+            check_name(self.extend_positions, _EXTENSIONS, "method to extend learned positions")
         of_run = self.task is not None and self.run is not None
         partial = (self.task is None) != (self.run is None)
         if partial or of_run == (self.checkpoint is not None):

@@ -20,7 +20,7 @@ from scipy.sparse.csgraph import connected_components
 from longspan.words import split_words
 
 WORDS = 5  # of a run
-THRESHOLD = 0.8
+_THRESHOLD = 0.8
 
 Runs = frozenset[int]  # hashes of the runs of a text
 
@@ -46,7 +46,7 @@ class Leak:
 
 
 def find_leaks(
-    texts: Sequence[bytes], training: Sequence[bytes], threshold: float = THRESHOLD
+    texts: Sequence[bytes], training: Sequence[bytes], threshold: float = _THRESHOLD
 ) -> list[Leak]:
     """Return the texts that have a near duplicate in training, by row.
 
@@ -67,7 +67,7 @@ def find_leaks(
     return [leaks[row] for row in sorted(leaks)]
 
 
-def group_duplicates(texts: Sequence[bytes], threshold: float = THRESHOLD) -> np.ndarray:
+def group_duplicates(texts: Sequence[bytes], threshold: float = _THRESHOLD) -> np.ndarray:
     """Return a group for each text, (N,): the first row that near duplicates connect it with.
 
     Args:

@@ -35,7 +35,7 @@ class Assignment:
         return next((x for n, x in enumerate(NAMES) if not (self.splits == n).any()), None)
 
 
-def digests_of(keys: Iterable[Key]) -> np.ndarray:
+def _digests_of(keys: Iterable[Key]) -> np.ndarray:
     """Return the sha256 of the text, or texts, of each row, (N, 32) uint8."""
     digests = b"".join(hashlib.sha256("\0".join(key).encode()).digest() for key in keys)
     return np.frombuffer(digests, np.uint8).reshape(-1, 32)
@@ -48,7 +48,7 @@ def assign_splits(
     labels: np.ndarray | None = None,
 ) -> Assignment:
     """Assign each row to a split by its text or texts, as `assign_digests` does."""
-    return assign_digests(digests_of(keys), initial_splits, shares, labels)
+    return assign_digests(_digests_of(keys), initial_splits, shares, labels)
 
 
 def assign_digests(

@@ -140,7 +140,7 @@ class CharacterVocabulary(StreamVocabulary):
         self.alphabet = alphabet
         self.size = len(alphabet) + 1
         self.symbols = (ByteTokenizer.symbols[0], *alphabet)
-        self.dtype = smallest_type(self.size)
+        self.dtype = _smallest_type(self.size)
 
     @functools.cached_property
     def texts(self) -> tuple[bytes, ...]:
@@ -183,7 +183,7 @@ class WordVocabulary(StreamVocabulary):
         self.words = tuple(words)
         self.size = len(self.words) + 1
         self.symbols = (ByteTokenizer.symbols[0], *self.words)
-        self.dtype = smallest_type(self.size)
+        self.dtype = _smallest_type(self.size)
 
     @functools.cached_property
     def texts(self) -> tuple[bytes, ...]:
@@ -329,7 +329,7 @@ def _byte_characters() -> dict[str, int]:
 _BYTES_OF = _byte_characters()
 
 
-def smallest_type(size: int) -> type[np.unsignedinteger]:
+def _smallest_type(size: int) -> type[np.unsignedinteger]:
     """Return the smallest type of the store that holds every id below `size`."""
     return np.uint8 if size <= 1 << 8 else np.uint16 if size <= 1 << 16 else np.uint32
 

@@ -11,13 +11,13 @@ import numpy as np
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import DataError, OptionError
 
-NO_TEXT = "\ufffd"  # text of an unknown id, and of a part of a character
+_NO_TEXT = "\ufffd"  # text of an unknown id, and of a part of a character
 # A character of UTF-8 has at most four bytes, so that up to three tokens may wait for the last one.
-MOST_PARTS = 3
+_MOST_PARTS = 3
 PART = 1 << 17  # characters of a prompt that a tokenizer encodes in one call
-TRIES = 100  # places at which a cut between two calls is tried
+_TRIES = 100  # places at which a cut between two calls is tried
 NEIGHBORHOOD = 1000  # characters on each side of a cut between two calls that are compared
-CONTEXT = 8  # last tokens of a prompt that decide how the text after them begins, such as a space
+_CONTEXT = 8  # last tokens of a prompt that decide how the text after them begins, such as a space
 
 
 @runtime_checkable
@@ -58,7 +58,7 @@ class PromptTokenizer:
             unknown = np.flatnonzero(ids == self.tokenizer.fast.unk_token_id)
             if len(unknown):
                 first, end = (start + places[unknown[0]]).tolist()
-                raise DataError(describe_unknown(text, first, end))
+                raise DataError(_describe_unknown(text, first, end))
             chunks.append(ids)
             start = stop
         return np.concatenate(chunks)
@@ -76,7 +76,7 @@ class PromptTokenizer:
         latest = start + PART
         if len(text) <= latest:
             return len(text)
-        places = range(latest, max(start, latest - TRIES), -1)
+        places = range(latest, max(start, latest - _TRIES), -1)
         return next((place for place in places if self._divides(text, place)), len(text))
 
     def _divides(self, text: str, place: int) -> bool:
@@ -101,15 +101,15 @@ def encode_prompt(codec: TextCodec, text: str) -> np.ndarray:
         place = _first_refused(codec, text)
         if repr(text[place]) not in str(error):
             raise  # a word
-        raise DataError(describe_unknown(text, place, place + 1)) from error
+        raise DataError(_describe_unknown(text, place, place + 1)) from error
     if not isinstance(codec, PromptTokenizer):  # it has refused what it does not know
         round_trip = codec.decode(ids)
-        if round_trip.count(NO_TEXT) > text.count(NO_TEXT):
+        if round_trip.count(_NO_TEXT) > text.count(_NO_TEXT):
             raise DataError(_describe_replaced(text, round_trip))
     return ids
 
 
-def describe_unknown(text: str, first: int, end: int) -> str:
+def _describe_unknown(text: str, first: int, end: int) -> str:
     """Return the message for characters that are not in the vocabulary.
 
     Args:
@@ -141,9 +141,9 @@ def _describe_replaced(text: str, round_trip: str) -> str:
     """Return the message for a prompt that decodes to U+FFFD where the vocabulary lacks a part."""
     if len(round_trip) == len(text):
         pairs = enumerate(zip(text, round_trip, strict=True))
-        place = next(i for i, (expected, actual) in pairs if actual == NO_TEXT != expected)
-        return describe_unknown(text, place, place + 1)
-    before = round_trip.partition(NO_TEXT)[0].rstrip()
+        place = next(i for i, (expected, actual) in pairs if actual == _NO_TEXT != expected)
+        return _describe_unknown(text, place, place + 1)
+    before = round_trip.partition(_NO_TEXT)[0].rstrip()
     where = f"after {before[-40:]!r}" if before else "at its beginning"
     return (
         f"the prompt has words that are not in the vocabulary of the checkpoint, the first one "
@@ -166,7 +166,7 @@ class IncrementalDecoder:
             context: last tokens before the first one, such as those of a prompt.
         """
         self._decode = decode
-        self._ids = [int(token) for token in context[-CONTEXT:]]
+        self._ids = [int(token) for token in context[-_CONTEXT:]]
         self._output = self._text(self._ids)
         self._complete = len(self._ids)  # tokens at whose end every character was complete
 
@@ -174,12 +174,12 @@ class IncrementalDecoder:
         """Return the text that one more token completes, possibly empty."""
         self._ids.append(token)
         text = self._text(self._ids)
-        if text.endswith(NO_TEXT):
+        if text.endswith(_NO_TEXT):
             # The end of the text may be a part of a character. What the tokens before the last
             # three have decoded to since then is not.
-            if len(self._ids) <= self._complete + MOST_PARTS:
+            if len(self._ids) <= self._complete + _MOST_PARTS:
                 return ""
-            return self._show(_common_prefix(self._text(self._ids[:-MOST_PARTS]), text))
+            return self._show(_common_prefix(self._text(self._ids[:-_MOST_PARTS]), text))
         piece = self._show(text)
         self._ids = self._ids[self._complete :]
         self._complete = len(self._ids)

@@ -99,7 +99,7 @@ class AttentionFunction:
             InputError: the call has something that the mechanism does not support.
         """
         causal = find_causality(module, is_causal)
-        refuse_call(module, attention_mask, sliding_window, kwargs)
+        _refuse_call(module, attention_mask, sliding_window, kwargs)
         query, key, value = _autocast(query, key, value)
         key_mask = None if attention_mask is None else attention_mask[:, 0, 0]
         if key_mask is not None:
@@ -124,7 +124,7 @@ class AttentionFunction:
         return out.transpose(1, 2).contiguous(), None
 
 
-def refuse_call(
+def _refuse_call(
     module: nn.Module, mask: Tensor | None, window: int | None, arguments: dict[str, Any]
 ) -> None:
     """Raise InputError with every reason why a call is not supported by any mechanism."""

@@ -11,7 +11,7 @@ from longspan.errors import DataError
 from longspan.interop.swapped import SWAPPED, Swapped, SwapSpec, missing_buffers
 from longspan.interop.swapping import FIELD
 
-LOCATION = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
+_LOCATION = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
 
 
 def load_swapped(
@@ -34,7 +34,7 @@ def load_swapped(
         DataError: the configuration records no swap, or names a class that transformers does not
             have.
     """
-    where = {name: arguments[name] for name in LOCATION if name in arguments}
+    where = {name: arguments[name] for name in _LOCATION if name in arguments}
     config = arguments.get("config") or AutoConfig.from_pretrained(source, **where)
     if not getattr(config, FIELD, None):
         raise DataError(f"{source} records no swap ({FIELD} in config.json); use from_pretrained")
@@ -45,7 +45,7 @@ def load_swapped(
 
         def __init__(self, config: PretrainedConfig, *args: Any, **kwargs: Any):
             super().__init__(config, *args, **kwargs)
-            attach_recorded(self)
+            _attach_recorded(self)
 
     # transformers finds classes, and saves their names, by these attributes.
     Restored.__name__, Restored.__qualname__ = cls.__name__, cls.__qualname__
@@ -57,7 +57,7 @@ def load_swapped(
     return model
 
 
-def attach_recorded(model: PreTrainedModel) -> None:
+def _attach_recorded(model: PreTrainedModel) -> None:
     """Add the mechanisms that the configuration of a model records."""
     for name, values in getattr(model.config, FIELD).items():
         module = model.base_model.get_submodule(name)

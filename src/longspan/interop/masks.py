@@ -20,7 +20,7 @@ from transformers.masking_utils import (
 from longspan.errors import InputError
 from longspan.shapes import Bool
 
-PACKED_REFUSAL = (
+_PACKED_REFUSAL = (
     "compiled longspan attention supports no packed sequences (position_ids that restart); "
     "use attn_implementation='sdpa'"
 )
@@ -130,7 +130,7 @@ def _without_packing(parts: list[Callable]) -> list[Callable]:
     for part in parts:
         if part.__code__ is _PACKED:
             number = part.__closure__[0].cell_contents  # type: ignore[index]
-            torch._assert_async((number == 0).all(), PACKED_REFUSAL)
+            torch._assert_async((number == 0).all(), _PACKED_REFUSAL)
         elif part.__code__ is _REMAPPED:
             functions += _parts(part.__closure__[0].cell_contents)  # type: ignore[index]
         else:

@@ -36,13 +36,13 @@ class Projection:
         dtype = linear.weight.dtype
         target = nn.Linear(linear.in_features, width, linear.bias is not None, "cpu", dtype)
         with torch.no_grad():
-            target.weight.copy_(repeat_rows(linear.weight[rows], repeats, head_dim))
+            target.weight.copy_(_repeat_rows(linear.weight[rows], repeats, head_dim))
             if linear.bias is not None:
-                target.bias.copy_(repeat_rows(linear.bias[rows], repeats, head_dim))
+                target.bias.copy_(_repeat_rows(linear.bias[rows], repeats, head_dim))
         return target
 
 
-def repeat_rows(x: Tensor, repeats: int, head_dim: int) -> Tensor:
+def _repeat_rows(x: Tensor, repeats: int, head_dim: int) -> Tensor:
     """Repeat the rows of every head, as grouped-query heads repeat keys and values."""
     if repeats == 1:
         return x
@@ -107,7 +107,7 @@ def make_layer_input(
 
     def projected(projection: Projection, p: Tensor) -> Tensor:
         weight = projection.linear(module).weight[projection.start : projection.stop]
-        weight = repeat_rows(weight, heads * head_dim // len(weight), head_dim)
+        weight = _repeat_rows(weight, heads * head_dim // len(weight), head_dim)
         return F.linear(p.to(weight.dtype), weight).unflatten(-1, (heads, head_dim)).transpose(0, 1)
 
     return LayerInput(

@@ -17,10 +17,10 @@ from longspan.interop.masks import create_padding_mask
 
 PREFIX = "longspan:"
 # transformers treats names with these parts as its own implementations.
-RESERVED = ("flash", "flex", "sdpa", "eager", "paged", "swapped", "probe")
+_RESERVED = ("flash", "flex", "sdpa", "eager", "paged", "swapped", "probe")
 # Sizes of BERT base, for a first check of the options; each model has its own.
-TRIAL_SIZES = {"heads": 12, "head_dim": 64}
-TRIAL_LENGTH = 512
+_TRIAL_SIZES = {"heads": 12, "head_dim": 64}
+_TRIAL_LENGTH = 512
 
 _REGISTERED: dict[str, Recipe] = {}
 
@@ -68,15 +68,15 @@ def register_attention(
         )
     if not any(isinstance(x, list) for x in options.values()):
         # Lists may be per head or layer, whose numbers are known in a model only.
-        trial = dataclasses.replace(recipe, max_length=max_length or TRIAL_LENGTH)
-        refuse_parameters(trial.build(**TRIAL_SIZES))
+        trial = dataclasses.replace(recipe, max_length=max_length or _TRIAL_LENGTH)
+        _refuse_parameters(trial.build(**_TRIAL_SIZES))
     AttentionInterface.register(full_name, AttentionFunction(_Builder(recipe)))
     AttentionMaskInterface.register(full_name, create_padding_mask)
     _REGISTERED[full_name] = recipe
     return full_name
 
 
-def refuse_parameters(attention: Attention) -> None:
+def _refuse_parameters(attention: Attention) -> None:
     """Raise OptionError unless the mechanism is a function of queries, keys and values alone."""
     reasons = []
     if any(True for _ in attention.parameters()):
@@ -116,7 +116,7 @@ class _Builder:
             layer=layer_index(module),
             weight_dropout=self._dropout(request),
         )
-        refuse_parameters(attention)
+        _refuse_parameters(attention)
         with torch.inference_mode(False):
             attention.to(device=request.device, dtype=request.dtype)
         return attention.train(request.dropout > 0)
@@ -133,9 +133,9 @@ class _Builder:
 
 def _check_variant(name: str) -> str:
     """Return the name of a variant, if transformers takes it for no implementation of its own."""
-    if not re.fullmatch(r"[\w.-]+", name) or any(part in name.lower() for part in RESERVED):
+    if not re.fullmatch(r"[\w.-]+", name) or any(part in name.lower() for part in _RESERVED):
         raise OptionError(
             f"name must have letters, digits, '_', '.' and '-' only and contain none of "
-            f"{', '.join(RESERVED)}; got {name!r:.60}"
+            f"{', '.join(_RESERVED)}; got {name!r:.60}"
         )
     return name

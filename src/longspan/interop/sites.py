@@ -17,7 +17,7 @@ from longspan.interop.calls import AttentionFunction, Choice, Request, find_caus
 from longspan.interop.masks import create_padding_mask
 from longspan.interop.projections import Projection, find_projection
 
-PROBE = "longspan:probe"
+_PROBE = "longspan:probe"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +84,8 @@ def _probe(module, query, key, value, attention_mask=None, **kwargs):
 
 
 _EXACT = AttentionFunction(choose_full)
-AttentionInterface.register(PROBE, _probe)
-AttentionMaskInterface.register(PROBE, create_padding_mask)
+AttentionInterface.register(_PROBE, _probe)
+AttentionMaskInterface.register(_PROBE, create_padding_mask)
 
 
 def find_sites(model: PreTrainedModel) -> list[Site]:
@@ -134,7 +134,7 @@ def _probing(model: PreTrainedModel) -> Iterator[None]:
     before = [config._attn_implementation for config in configs]
     try:
         model.eval()
-        set_implementation(model, PROBE)
+        set_implementation(model, _PROBE)
         yield
     finally:
         for config, name in zip(configs, before, strict=True):

@@ -13,7 +13,7 @@ from longspan.interop.projections import InputRecorder, Projection, make_layer_i
 from longspan.interop.sites import choose_full
 
 SWAPPED = "longspan:swapped"
-ATTRIBUTE = "longspan"  # of the attention module, and so part of the names in a checkpoint
+_ATTRIBUTE = "longspan"  # of the attention module, and so part of the names in a checkpoint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Swapped(nn.Module):
         if self.recorder is not None:
             linear = self.spec.projections["q"].linear(module)
             self.hook = linear.register_forward_pre_hook(self.recorder)
-        module.add_module(ATTRIBUTE, self)
+        module.add_module(_ATTRIBUTE, self)
 
     def choose(self, module: nn.Module, request: Request) -> Choice:
         """Return the mechanism and the inputs of this call."""
@@ -109,18 +109,18 @@ class Swapped(nn.Module):
 
 def detach(module: nn.Module) -> None:
     """Remove the mechanism of an attention module, if it has one."""
-    before = getattr(module, ATTRIBUTE, None)
+    before = getattr(module, _ATTRIBUTE, None)
     if not isinstance(before, Swapped):
         return
     for parameter in before.frozen:
         parameter.requires_grad_(True)
     if before.recorder is not None:
         before.hook.remove()
-    delattr(module, ATTRIBUTE)
+    delattr(module, _ATTRIBUTE)
 
 
 def _choose(module: nn.Module, request: Request) -> Choice:
-    swapped = getattr(module, ATTRIBUTE, None)
+    swapped = getattr(module, _ATTRIBUTE, None)
     if not isinstance(swapped, Swapped):
         return choose_full(module, request)
     return swapped.choose(module, request)

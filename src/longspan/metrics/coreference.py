@@ -109,7 +109,7 @@ def _names(prefixes: Iterable[str]) -> tuple[str, ...]:
 
 
 MUC = _register("muc_f1", "MUC F1")
-B_CUBED = _register("b_cubed_f1", "B-cubed F1")
+_B_CUBED = _register("b_cubed_f1", "B-cubed F1")
 CEAF = _register("ceaf_f1", "CEAF-phi4 F1")
 CONLL = register(
     Metric(
@@ -123,7 +123,7 @@ CONLL = register(
 )
 COUNTS = {
     MUC.name: _muc_counts,
-    B_CUBED.name: _b_cubed_counts,
+    _B_CUBED.name: _b_cubed_counts,
     CEAF.name: _ceaf_counts,
     CONLL.name: conll_counts,
 }

@@ -38,7 +38,7 @@ class Cluster(NamedTuple):
     width: int
 
 
-def make_clusters(config: "LongspanConfig", width: int) -> list[Cluster]:
+def _make_clusters(config: "LongspanConfig", width: int) -> list[Cluster]:
     """Return the clusters of the vocabulary, whose first one has the full width."""
     bounds = itertools.pairwise([0, *config.adaptive_cutoffs, config.vocab_size])
     return [
@@ -47,7 +47,7 @@ def make_clusters(config: "LongspanConfig", width: int) -> list[Cluster]:
     ]
 
 
-def has_projections(config: "LongspanConfig") -> bool:
+def _has_projections(config: "LongspanConfig") -> bool:
     """Return whether the vectors of clusters are mapped to the full width."""
     return config.adaptive_factor > 1
 
@@ -75,12 +75,12 @@ class AdaptiveEmbedding(nn.Module):
     def __init__(self, config: "LongspanConfig", width: int):
         super().__init__()
         self.num_embeddings, self.embedding_dim = config.vocab_size, width
-        self.clusters = make_clusters(config, width)
+        self.clusters = _make_clusters(config, width)
         self.tables = nn.ModuleList(nn.Embedding(x.end - x.start, x.width) for x in self.clusters)
         self.projections = nn.ModuleList(
             Projection(x.width, width, transposed=False)
             for x in self.clusters
-            if has_projections(config)
+            if _has_projections(config)
         )
 
     @property
@@ -121,7 +121,7 @@ class AdaptiveSoftmax(nn.Module):
     def __init__(self, config: "LongspanConfig"):
         super().__init__()
         width = config.logits_input_size
-        self.clusters = make_clusters(config, width)
+        self.clusters = _make_clusters(config, width)
         self.words = nn.ModuleList(
             nn.Linear(x.width, x.end - x.start, bias=False) for x in self.clusters
         )
@@ -129,7 +129,7 @@ class AdaptiveSoftmax(nn.Module):
         self.projections = nn.ModuleList(
             Projection(x.width, width, transposed=True)
             for x in self.clusters[1:]
-            if has_projections(config)
+            if _has_projections(config)
         )
 
     def forward(
@@ -203,7 +203,7 @@ def tied_names(config: "LongspanConfig", head: str, embeddings: str) -> dict[str
     """
     last = len(config.adaptive_cutoffs)
     names = {f"{head}.words.{i}.weight": f"{embeddings}.tables.{i}.weight" for i in range(last + 1)}
-    if has_projections(config):
+    if _has_projections(config):
         names |= {
             f"{head}.projections.{i - 1}.weight": f"{embeddings}.projections.{i}.weight"
             for i in range(1, last + 1)
@@ -242,18 +242,18 @@ def adaptive_refusals(config: "LongspanConfig") -> list[str]:
 
 def adaptive_input_flops(config: "LongspanConfig", length: int) -> int:
     """Return the operations of the projections of `length` embeddings."""
-    if not config.adaptive_cutoffs or not has_projections(config):
+    if not config.adaptive_cutoffs or not _has_projections(config):
         return 0
     width = config.embedding_width
-    return sum(2 * length * x.width * width for x in make_clusters(config, width))
+    return sum(2 * length * x.width * width for x in _make_clusters(config, width))
 
 
 def adaptive_softmax_flops(config: "LongspanConfig", rows: int) -> int:
     """Return the operations of the log-probabilities of all words at `rows` positions."""
     width = config.logits_input_size
-    first, *tails = make_clusters(config, width)
+    first, *tails = _make_clusters(config, width)
     products = width * (first.end + len(tails))
     for x in tails:
-        projected = width if has_projections(config) else 0
+        projected = width if _has_projections(config) else 0
         products += x.width * (x.end - x.start + projected)
     return 2 * rows * products

@@ -67,7 +67,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
                 module.initialize_mechanism()
             if isinstance(module, LongspanPreTrainedModel):
                 module.initialize_shared_parameter()
-        apply_freeze(self)
+        _apply_freeze(self)
 
     def _init_weights(self, module: nn.Module) -> None:
         """Initialize a module; some have parameters of their own."""
@@ -114,7 +114,7 @@ class LongspanOutput(OutputWithCache):
     auxiliary_loss: Float[Tensor, ""] | None = None
 
 
-def apply_freeze(model: PreTrainedModel) -> None:
+def _apply_freeze(model: PreTrainedModel) -> None:
     """Clear `requires_grad` of the parameters that the model's configuration freezes."""
     if model.config.freeze == "none":
         return

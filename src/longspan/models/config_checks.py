@@ -19,7 +19,7 @@ from longspan.models.relative import image_side, relative_refusals
 if TYPE_CHECKING:
     from longspan.models.config import LongspanConfig
 
-PROBLEM_TYPES = (
+_PROBLEM_TYPES = (
     None,
     "single_label_classification",
     "multi_label_classification",
@@ -323,7 +323,7 @@ def _number_refusals(config: "LongspanConfig") -> list[str]:
     scale = config.similarity_scale
     if scale is not None and not 0 < scale <= LARGEST_RATE:
         reasons.append(f"similarity_scale must be in (0, {LARGEST_RATE}], got {scale}")
-    if config.problem_type not in PROBLEM_TYPES:
-        names = ", ".join(repr(name) for name in PROBLEM_TYPES)
+    if config.problem_type not in _PROBLEM_TYPES:
+        names = ", ".join(repr(name) for name in _PROBLEM_TYPES)
         reasons.append(f"problem_type must be one of {names}, got {config.problem_type!r}")
     return reasons

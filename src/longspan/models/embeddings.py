@@ -35,7 +35,7 @@ class Embeddings(nn.Module):
         width = config.embedding_size or model_width
         self.config = config
         features = config.input_features
-        self.words = make_words(config, width) if features is None else None
+        self.words = _make_words(config, width) if features is None else None
         self.values = None if features is None else nn.Linear(features, width)
         self.types = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
         self.stem = ConvolutionStem(width) if config.stem == "convolution" else None
@@ -121,7 +121,7 @@ class Embeddings(nn.Module):
         return torch.where((positions < frozen)[..., None], rows.detach(), rows)
 
 
-def make_words(config: LongspanConfig, width: int) -> WordTable:
+def _make_words(config: LongspanConfig, width: int) -> WordTable:
     """Return the embeddings of token ids."""
     if config.adaptive_cutoffs:
         return AdaptiveEmbedding(config, width)

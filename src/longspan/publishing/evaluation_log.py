@@ -17,7 +17,7 @@ from longspan.files import atomic_write
 from longspan.metrics import get_metric
 from longspan.results import Result
 
-SCHEMA_VERSION = "0.2.2"
+_SCHEMA_VERSION = "0.2.2"
 NAME = "longspan"
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://github.com/evaleval/every_eval_ever")
 
@@ -50,7 +50,7 @@ def evaluation_log(record: Result) -> dict[str, Any]:
         record: record of a finished run.
     """
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": _SCHEMA_VERSION,
         "evaluation_id": _identity(record),
         "evaluation_timestamp": record.date,
         "retrieved_timestamp": str(datetime.datetime.fromisoformat(record.date).timestamp()),

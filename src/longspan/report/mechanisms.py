@@ -13,7 +13,7 @@ from longspan.stored_catalog import read_catalog
 
 OTHER = "other"  # family of a mechanism that the registry lacks
 UNKNOWN = "not recorded"  # trait of a mechanism that the registry lacks
-DIRTY = "-dirty"  # suffix of the commit of a changed working tree
+_DIRTY = "-dirty"  # suffix of the commit of a changed working tree
 Link = tuple[str, str | None]  # text and address; None for an address that is unknown
 
 
@@ -68,7 +68,7 @@ def row_links(row: Row) -> tuple[Link, ...]:
 
 
 def _commit_link(commit: str) -> Link:
-    repository, name = _project_url("repository"), commit.removesuffix(DIRTY)
+    repository, name = _project_url("repository"), commit.removesuffix(_DIRTY)
     text = name[:7] + (" changed" if name != commit else "")
     is_hash = re.fullmatch(r"[0-9a-f]{7,40}", name) is not None
     return text, f"{repository}/commit/{name}" if repository and is_hash else None

@@ -14,7 +14,7 @@ from longspan.results.packing import Quantized, quantize
 from longspan.results.reading import ANALYSES
 from longspan.results.side_record import SideRecord
 
-ANALYSIS_SCHEMA = 2
+_ANALYSIS_SCHEMA = 2
 GRAY_LEVELS = 256
 RANKS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)  # shares of the number of tokens
 
@@ -210,7 +210,7 @@ class Analysis(SideRecord):
     date: str  # ISO 8601, UTC
     reference: str | None = None
     spectra: Spectra | None = None
-    schema: int = ANALYSIS_SCHEMA
+    schema: int = _ANALYSIS_SCHEMA
 
     def check(self) -> None:
         """Check that the packed numbers can be read, and agree with each other.

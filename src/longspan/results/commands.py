@@ -7,9 +7,9 @@ from typing import Any
 
 from longspan.results.record import ROW, VARIANT, Failure, Result
 
-BUDGET = "budget"  # override that has an option of its own
+_BUDGET = "budget"  # override that has an option of its own
 EXTEND_POSITIONS = "start.extend_positions"  # likewise, for a checkpoint that the user named
-_OWN = (ROW, VARIANT, BUDGET, "start.checkpoint")  # overrides that are no changes of fields
+_OWN = (ROW, VARIANT, _BUDGET, "start.checkpoint")  # overrides that are no changes of fields
 SEED = "seed"  # value of a search that is no field of the configuration
 
 
@@ -73,7 +73,7 @@ def _changes(record: Result | Failure) -> list[str]:
         values |= {name: x for name, x in record.tuning.chosen.items() if name != SEED}
     words = [part for name in values for part in ("--set", f"{name}={_text(values[name])}")]
     budget = record.config.budget
-    if BUDGET in record.overrides:
+    if _BUDGET in record.overrides:
         words += ["--budget", str(budget)]
     return words
 

@@ -13,7 +13,7 @@ from longspan.errors import DataError
 from longspan.results.reading import CONTEXTS
 from longspan.results.side_record import SideRecord
 
-CONTEXT_SCHEMA = 2
+_CONTEXT_SCHEMA = 2
 BLOCK = 16  # consecutive targets whose context is cut at the same token
 
 
@@ -100,7 +100,7 @@ class ContextUse(SideRecord):
     versions: dict[str, str]
     date: str  # ISO 8601, UTC
     reference: str | None = None
-    schema: int = CONTEXT_SCHEMA
+    schema: int = _CONTEXT_SCHEMA
 
     def check(self) -> None:
         """Check that the numbers agree with each other.

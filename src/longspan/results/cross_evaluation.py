@@ -17,7 +17,7 @@ from longspan.results.reading import EVALUATIONS
 from longspan.results.record import Inference, Score
 from longspan.results.side_record import SideRecord
 
-CROSS_EVALUATION_SCHEMA = 1
+_CROSS_EVALUATION_SCHEMA = 1
 
 
 @settings
@@ -65,7 +65,7 @@ class CrossEvaluation(SideRecord):
     date: str  # ISO 8601, UTC
     reference: str | None = None
     mechanism_options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    schema: int = CROSS_EVALUATION_SCHEMA
+    schema: int = _CROSS_EVALUATION_SCHEMA
 
     @property
     def main(self) -> Metric:

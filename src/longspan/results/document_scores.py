@@ -12,7 +12,7 @@ from longspan.errors import DataError
 from longspan.results.reading import DOCUMENTS
 from longspan.results.side_record import SideRecord
 
-DOCUMENT_SCHEMA = 1
+_DOCUMENT_SCHEMA = 1
 
 
 @settings
@@ -75,7 +75,7 @@ class DocumentScores(SideRecord):
     p_value: float | None
     date: str  # ISO 8601, UTC
     reference: str | None = None
-    schema: int = DOCUMENT_SCHEMA
+    schema: int = _DOCUMENT_SCHEMA
 
     @property
     def metric(self) -> str:

@@ -12,7 +12,7 @@ from longspan.errors import OptionError
 from longspan.files import read_json_file, write_json
 from longspan.results.reading import EFFICIENCY, read_record
 
-EFFICIENCY_SCHEMA = 1
+_EFFICIENCY_SCHEMA = 1
 Scope = Literal["operator", "layer", "model"]
 Pass = Literal["forward", "training", "inference", "decoding"]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -162,7 +162,7 @@ class EfficiencyRecord:
     versions: dict[str, str]
     git_commit: str | None
     date: str
-    schema: int = EFFICIENCY_SCHEMA
+    schema: int = _EFFICIENCY_SCHEMA
 
 
 def save_efficiency(record: EfficiencyRecord, path: Path) -> None:

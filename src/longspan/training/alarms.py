@@ -14,20 +14,20 @@ from longspan.results import Alarm, Point, Score
 
 # At chance. Under the small-model recipe ListOps leaves the majority class after 10 to 15 % of the
 # steps where it is learned well; twice as late is still in time.
-CHANCE_SHARE = 1 / 3  # share of the steps before which no alarm is raised
-CHANCE_EVALUATIONS = 3  # consecutive ones: one of forty exceeds the interval by chance
-NORMAL_95 = 1.96  # standard deviations to either side that hold 95 % of a normal distribution
+_CHANCE_SHARE = 1 / 3  # share of the steps before which no alarm is raised
+_CHANCE_EVALUATIONS = 3  # consecutive ones: one of forty exceeds the interval by chance
+_NORMAL_95 = 1.96  # standard deviations to either side that hold 95 % of a normal distribution
 
 # Diverging. The mean over 1,000 examples has a standard error of about 0.03 nats for a uniform
 # guess among ten classes, so half a nat is no noise; it must last for two such means.
-WINDOW_EXAMPLES = 1_000
+_WINDOW_EXAMPLES = 1_000
 RISE_NATS, RISE_SHARE = 0.5, 0.5  # above the lowest mean, whichever is more
-RISE_WINDOWS = 2
+_RISE_WINDOWS = 2
 
 # Waiting. The first 41 recorded runs waited for less than 1 % of their time, so a tenth is a fault
 # of the machine; a few seconds do not matter.
-WAITING_SHARE = 0.1
-WAITING_SECONDS = 10.0
+_WAITING_SHARE = 0.1
+_WAITING_SECONDS = 10.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ def raise_alarms(state: TrainingState, raised: Sequence[str]) -> Iterator[Alarm]
         raised: kinds of alarms raised before; none of them is raised again.
     """
     step = state.curve[-1].step
-    for kind, check in CHECKS.items():
+    for kind, check in _CHECKS.items():
         if kind not in raised and (message := check(state)) is not None:
             yield Alarm(kind=kind, step=step, message=message)
 
@@ -76,11 +76,11 @@ def at_chance(state: TrainingState) -> str | None:
     """
     config, metric = state.config, state.metric
     majority = state.validation.majority_baseline
-    recent = state.curve[-CHANCE_EVALUATIONS:]
-    early = recent[-1].step < CHANCE_SHARE * config.steps or len(recent) < CHANCE_EVALUATIONS
+    recent = state.curve[-_CHANCE_EVALUATIONS:]
+    early = recent[-1].step < _CHANCE_SHARE * config.steps or len(recent) < _CHANCE_EVALUATIONS
     if majority is None or early:
         return None
-    spread = NORMAL_95 * math.sqrt(majority * (1 - majority) / state.validation.num_targets)
+    spread = _NORMAL_95 * math.sqrt(majority * (1 - majority) / state.validation.num_targets)
     scores = [point.validation_metrics.get(metric.name, 0.0) for point in recent]
     if any(score > majority + spread for score in scores):
         return None
@@ -98,7 +98,7 @@ def diverging(state: TrainingState) -> str | None:
     """Return the message for a training loss that has risen far and long, or None."""
     config = state.config
     means = _window_means(state.curve, config.batch_size)
-    before, recent = means[:-RISE_WINDOWS], means[-RISE_WINDOWS:]
+    before, recent = means[:-_RISE_WINDOWS], means[-_RISE_WINDOWS:]
     if not before:
         return None
     step, best = min(before, key=lambda mean: mean[1])
@@ -127,7 +127,7 @@ def _window_means(curve: Sequence[Point], batch_size: int) -> list[tuple[int, fl
             total += point.train_loss * (point.step - last)
             steps += point.step - last
         last = point.step
-        if steps * batch_size >= WINDOW_EXAMPLES:
+        if steps * batch_size >= _WINDOW_EXAMPLES:
             means.append((last, total / steps))
             total, steps = 0.0, 0
     return means
@@ -141,7 +141,7 @@ def waiting_for_data(state: TrainingState) -> str | None:
     """
     waited = state.data_wait_seconds - state.warm_data_wait_seconds
     trained = state.seconds - state.warm_seconds
-    if waited < WAITING_SECONDS or waited <= WAITING_SHARE * trained:
+    if waited < _WAITING_SECONDS or waited <= _WAITING_SHARE * trained:
         return None
     return (
         f"{100 * waited / trained:.1f} % of the training time since step "
@@ -150,7 +150,7 @@ def waiting_for_data(state: TrainingState) -> str | None:
     )
 
 
-CHECKS: dict[Literal["chance", "diverging", "waiting"], Callable[[TrainingState], str | None]] = {
+_CHECKS: dict[Literal["chance", "diverging", "waiting"], Callable[[TrainingState], str | None]] = {
     "chance": at_chance,
     "diverging": diverging,
     "waiting": waiting_for_data,

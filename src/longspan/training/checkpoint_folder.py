@@ -22,7 +22,7 @@ Model = TypeVar("Model", bound=LongspanPreTrainedModel)
 INDEX = f"{WEIGHTS}.index.json"
 
 
-def weight_files(folder: Path) -> list[Path]:
+def _weight_files(folder: Path) -> list[Path]:
     """Return the files of a checkpoint's weights: one, or its shards.
 
     Raises:
@@ -48,7 +48,7 @@ def weights_sha256(folder: Path) -> str:
     Raises:
         DataError: the folder has no weights.
     """
-    digests = [file_sha256(file) for file in weight_files(folder)]
+    digests = [file_sha256(file) for file in _weight_files(folder)]
     return digests[0] if len(digests) == 1 else hashlib.sha256(str(digests).encode()).hexdigest()
 
 
@@ -59,7 +59,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         DataError: a file is missing or damaged.
     """
     weights: dict[str, Tensor] = {}
-    for file in weight_files(folder):
+    for file in _weight_files(folder):
         try:
             weights |= load_file(check_file(file))
         except (OSError, SafetensorError) as error:

@@ -118,7 +118,7 @@ def measure_step_memory(model: PreTrainedModel, task: Task, config: TrainingConf
 
 
 def _measure(model: PreTrainedModel, task: Task, config: TrainingConfig) -> StepMemory:
-    _limit_global_tokens(model, count_global_tokens(task))
+    _limit_global_tokens(model, _count_global_tokens(task))
     model.train()
     if config.gradient_checkpointing:
         recompute_activations(model)
@@ -153,11 +153,11 @@ def _limit_global_tokens(model: PreTrainedModel, count: int) -> None:
 
 def make_dummy_batch(task: Task, num_rows: int) -> dict[str, Tensor]:
     """Return arguments of zeros with examples of full length, for a task that need not be open."""
-    shapes, count = task.input_shapes, count_global_tokens(task)
+    shapes, count = task.input_shapes, _count_global_tokens(task)
     return task.head.dummy_batch(shapes, num_rows, task.input_features, count)
 
 
-def count_global_tokens(task: Task) -> int:
+def _count_global_tokens(task: Task) -> int:
     """Return the largest number of global tokens of a text, also where tensors have no values."""
     with unset_fake_temporarily():
         return task.num_global_tokens

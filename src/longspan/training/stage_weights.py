@@ -18,7 +18,7 @@ from longspan.training.checkpoint_folder import read_config, read_weights
 
 # Fields of an encoder-decoder that an encoder, from which it may start, does not have.
 _OF_DECODERS = ("is_encoder_decoder",)
-MOST_NAMES = 5  # names of weights that one message lists
+_MOST_NAMES = 5  # names of weights that one message lists
 
 
 def load_checkpoint(
@@ -81,7 +81,7 @@ def load_checkpoint(
 
 def find_architecture_refusals(there: LongspanConfig, here: LongspanConfig) -> list[str]:
     """Return the fields of two configurations that make weights of one useless in the other."""
-    left_out = _OF_DECODERS if is_encoder_of(there, here) else ()
+    left_out = _OF_DECODERS if _is_encoder_of(there, here) else ()
     return [
         f"{name} is {there.resolve(name)!r} there, {here.resolve(name)!r} here"
         for name in declared(here, "weights")
@@ -89,7 +89,7 @@ def find_architecture_refusals(there: LongspanConfig, here: LongspanConfig) -> l
     ]
 
 
-def is_encoder_of(there: LongspanConfig, here: LongspanConfig) -> bool:
+def _is_encoder_of(there: LongspanConfig, here: LongspanConfig) -> bool:
     """Return whether a checkpoint is an encoder, and the model an encoder-decoder."""
     return here.is_encoder_decoder and not (there.is_encoder_decoder or there.is_decoder)
 
@@ -113,7 +113,7 @@ def _named_as(
     prefix = f"{model.base_model_prefix}."
     if not any(name.startswith(prefix) for name in weights):
         weights = {f"{prefix}{name}": x for name, x in weights.items()}
-    if is_encoder_of(there, model.config):
+    if _is_encoder_of(there, model.config):
         weights = {
             f"{prefix}encoder.{x.removeprefix(prefix)}" if x.startswith(prefix) else f"head.{x}": y
             for x, y in weights.items()
@@ -236,7 +236,7 @@ def _check_complete(
         OptionError: it does; the message lists the first ones.
     """
     new_parts, prefix = [], f"{model.base_model_prefix}."
-    if is_encoder_of(there, model.config):
+    if _is_encoder_of(there, model.config):
         new_parts.append("decoder.*")
     if there.attention != model.config.attention:
         new_parts.append("*layers.*.attention.mechanism.*")
@@ -250,5 +250,5 @@ def _check_complete(
 
 
 def _list(items: list[str]) -> str:
-    more = len(items) - MOST_NAMES
-    return ", ".join(items[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    more = len(items) - _MOST_NAMES
+    return ", ".join(items[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

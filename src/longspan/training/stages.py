@@ -17,8 +17,8 @@ from longspan.training.progress import Progress
 from longspan.training.schedule import scheduled_steps
 from longspan.training.stage_weights import load_checkpoint
 
-SEED_STRIDE = 2**32  # between the orders of batches in the stages of one seed
-EXTENSION = "tile"  # of learned positions to the longer inputs of a stage
+_SEED_STRIDE = 2**32  # between the orders of batches in the stages of one seed
+_EXTENSION = "tile"  # of learned positions to the longer inputs of a stage
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ def stage_schedule(stages: Sequence[Stage], number: int) -> tuple[TrainingConfig
 
 def stage_seed(seed: int, number: int) -> int:
     """Return the seed of the order of batches: that of the run in the first stage."""
-    return seed + number * SEED_STRIDE
+    return seed + number * _SEED_STRIDE
 
 
 def first_stage(checkpoints: Checkpoints, stages: Sequence[Stage]) -> int:
@@ -98,7 +98,7 @@ def load_stage_before(checkpoints: Checkpoints, model: PreTrainedModel, number: 
         record = load_checkpoint(
             cast(LongspanPreTrainedModel, model),
             checkpoints.last(),
-            extend_positions=EXTENSION,
+            extend_positions=_EXTENSION,
             is_same_task=True,
         )
     except OptionError as error:

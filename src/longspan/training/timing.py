@@ -18,11 +18,11 @@ from longspan.training.callbacks import Callback
 from longspan.training.fitting import fit
 
 WARMUP_STEPS, TIMED_STEPS = 2, 8
-UNREACHED_STEP = 10**9
+_UNREACHED_STEP = 10**9
 # Rows and columns of the matrices; on a GPU small products do not fill the device.
 MATMUL_SIZES = {"cpu": (2048,), "cuda": (2048, 4096, 8192)}
-MATMUL_REPEATS = {"cpu": 1, "cuda": 10}  # products in a timed call, of which each is launched
-MATMUL_TRIALS = 7
+_MATMUL_REPEATS = {"cpu": 1, "cuda": 10}  # products in a timed call, of which each is launched
+_MATMUL_TRIALS = 7
 
 
 class _TimingDone(Exception):
@@ -77,9 +77,9 @@ def measure_step_seconds(
     """
     endless = dataclasses.replace(
         config,
-        steps=UNREACHED_STEP,
-        evaluate_every=UNREACHED_STEP,
-        checkpoint_every=UNREACHED_STEP,
+        steps=_UNREACHED_STEP,
+        evaluate_every=_UNREACHED_STEP,
+        checkpoint_every=_UNREACHED_STEP,
     )
     timer = _StepTimer(timed_steps, patience)
     with (
@@ -117,12 +117,12 @@ def measure_matmul_rate(device: torch.device, dtype: torch.dtype = torch.float32
 
 def _matmul_rate(size: int, device: torch.device, dtype: torch.dtype) -> float:
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    repeats = MATMUL_REPEATS[device.type]
+    repeats = _MATMUL_REPEATS[device.type]
 
     def multiply() -> None:
         for _ in range(repeats):
             a @ b
 
     multiply()  # the first product on a device is slower
-    seconds = min(time_call(multiply, device) for _ in range(MATMUL_TRIALS))
+    seconds = min(time_call(multiply, device) for _ in range(_MATMUL_TRIALS))
     return 2 * repeats * size**3 / seconds

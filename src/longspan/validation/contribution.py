@@ -14,7 +14,7 @@ from longspan.validation.across import Files
 from longspan.validation.findings import Finding, RecordFile
 from longspan.validation.records import Validation, validate_records
 
-MIN_SEEDS = 3
+_MIN_SEEDS = 3
 
 
 def validate_contribution(folder: Path) -> Validation:
@@ -75,10 +75,10 @@ def _check_seeds(files: Files) -> Iterator[Finding]:
     for file in files:
         seeds.setdefault(file.record.row_name, set()).add(file.record.seed)
     for row, present in seeds.items():
-        if len(present) < MIN_SEEDS:
+        if len(present) < _MIN_SEEDS:
             first = next(x for x in files if x.record.row_name == row)
-            remedy = f"run `{_command(first.record, row, range(MIN_SEEDS))}`"
-            expected = f"{MIN_SEEDS} seeds of {row}"
+            remedy = f"run `{_command(first.record, row, range(_MIN_SEEDS))}`"
+            expected = f"{_MIN_SEEDS} seeds of {row}"
             yield first.finding("seed", _listed(present), expected, remedy)
 
 

@@ -13,8 +13,8 @@ from longspan.results import ROW, VARIANT, Failure, Result
 from longspan.tasks import TASKS
 from longspan.validation.findings import Finding, RecordFile
 
-ABSENT = "absent"
-PUBLISH = "publish the file with the record"
+_ABSENT = "absent"
+_PUBLISH = "publish the file with the record"
 
 
 def check_place(file: RecordFile) -> Iterable[Finding]:
@@ -57,7 +57,7 @@ def _check_recipe(file: RecordFile) -> Iterator[Finding]:
     recipe, config = flatten(experiment.config), flatten(add_default_options(record.config))
     for name, value in config.items():
         remedy = f"name it in the overrides, or run the recipe of {record.protocol}"
-        yield from file.compare(f"config.{name}", value, recipe.get(name, ABSENT), remedy)
+        yield from file.compare(f"config.{name}", value, recipe.get(name, _ABSENT), remedy)
 
 
 def _unloaded_files(record: Result | Failure) -> list[str]:
@@ -131,10 +131,10 @@ def _check_provenance(file: RecordFile) -> Iterator[Finding]:
             yield file.finding(f"source_files.{part}", None, expected, remedy, "warning")
         elif source.is_external:
             yield file.finding(
-                f"source_files.{part}", source, "a file of longspan", PUBLISH, "note"
+                f"source_files.{part}", source, "a file of longspan", _PUBLISH, "note"
             )
     for name in record.added_files or ():
-        yield file.finding("added_files", name, "a file of the commit", PUBLISH, "note")
+        yield file.finding("added_files", name, "a file of the commit", _PUBLISH, "note")
     if record.git_commit is None:
         version = record.versions.get("longspan", "unknown")
         remedy = f"publish the record with the version of longspan, {version}"

@@ -27,7 +27,7 @@ from longspan.validation import across, identity, scores, training
 from longspan.validation.across import Rule
 from longspan.validation.findings import AS_WRITTEN, Finding, RecordFile, Severity
 
-SIDE_RECORDS: tuple[type[SideRecord], ...] = (
+_SIDE_RECORDS: tuple[type[SideRecord], ...] = (
     Analysis,
     CrossEvaluation,
     ContextUse,
@@ -102,7 +102,7 @@ def _read(path: Path) -> RecordFile | Finding:
 
 def _unreadable_side_records(folders: Iterable[Path]) -> Iterator[Finding]:
     """Yield a finding for each side record below folders that reports cannot read."""
-    for folder, kind in itertools.product(folders, SIDE_RECORDS):
+    for folder, kind in itertools.product(folders, _SIDE_RECORDS):
         for path in side_record_paths([folder], kind.subfolder):
             try:
                 load_side_record(kind, path)

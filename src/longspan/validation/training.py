@@ -19,7 +19,7 @@ from longspan.tasks import build
 from longspan.training.schedule import compute_learning_rate, ends_training, scheduled_steps
 from longspan.validation.findings import RUN_AGAIN, Finding, RecordFile, is_close, is_whole
 
-MAX_REEVALUATION = 0.02  # relative; rounding on another device may flip a few examples
+_MAX_REEVALUATION = 0.02  # relative; rounding on another device may flip a few examples
 
 
 def check_budget(file: RecordFile[Result]) -> Iterable[Finding]:
@@ -148,7 +148,7 @@ def _check_selection(file: RecordFile[Result]) -> Iterator[Finding]:
     value = record.scores["validation"].metrics.get(metric, math.nan)
     in_curve = selected.validation_metrics[metric]
     if not is_close(value, in_curve):
-        is_near = math.isclose(value, in_curve, rel_tol=MAX_REEVALUATION)
+        is_near = math.isclose(value, in_curve, rel_tol=_MAX_REEVALUATION)
         field, expected = f"scores.validation.metrics.{metric}", f"{in_curve}, in the curve"
         yield file.finding(field, value, expected, severity="warning" if is_near else "error")
 

@@ -9,7 +9,7 @@ from sklearn import metrics as sk
 
 from longspan.errors import OptionError, check_name
 
-BINS = 10  # of the calibration, of equal width
+_BINS = 10  # of the calibration, of equal width
 Kind = Literal["class", "labels", "number"]
 
 
@@ -57,15 +57,15 @@ def calibration_bins(targets: np.ndarray, scores: np.ndarray) -> list[tuple[floa
         confidence, correct = scores.max(1), scores.argmax(1) == targets
     else:
         confidence, correct = scores.reshape(-1), targets.reshape(-1)
-    places = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    places = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
     return [
         (float(confidence[rows].mean()), float(correct[rows].mean()), len(rows))
-        for rows in (np.flatnonzero(places == x) for x in range(BINS))
+        for rows in (np.flatnonzero(places == x) for x in range(_BINS))
         if len(rows)
     ]
 
 
-def calibration_error(targets: np.ndarray, scores: np.ndarray) -> float:
+def _calibration_error(targets: np.ndarray, scores: np.ndarray) -> float:
     """Return the expected calibration error: the mean gap of `calibration_bins`, by their size."""
     bins = calibration_bins(targets, scores)
     total = sum(count for *_, count in bins)
@@ -86,7 +86,7 @@ METRICS: Mapping[str, DocumentMetric] = {
     "average_precision": DocumentMetric(
         functools.partial(_over_classes, sk.average_precision_score), **_SCORES
     ),
-    "ece": DocumentMetric(calibration_error, **_SCORES, higher_is_better=False),
+    "ece": DocumentMetric(_calibration_error, **_SCORES, higher_is_better=False),
     "r2": DocumentMetric(sk.r2_score, **_NUMBER),
     "rmse": DocumentMetric(sk.root_mean_squared_error, **_NUMBER, higher_is_better=False),
     "mae": DocumentMetric(sk.mean_absolute_error, **_NUMBER, higher_is_better=False),

@@ -30,7 +30,7 @@ from longspan.tasks.documents.own_texts import OwnTexts
 from longspan.tasks.documents.tfidf import Baseline, fit_baseline
 from longspan.training.arguments import model_inputs
 
-TFIDF = "TF-IDF"
+_TFIDF = "TF-IDF"
 
 
 class _Scored(NamedTuple):
@@ -83,7 +83,7 @@ def score_documents(
     baseline = _fit_baseline(task, {x: y.texts for x, y in splits.items()}, targets, split, scored)
     rows = [
         _row(run.result.row_name, _options(run), scores, run.result.seconds, scored),
-        _row(TFIDF, {"C": baseline.strength}, baseline.scores, baseline.seconds, scored),
+        _row(_TFIDF, {"C": baseline.strength}, baseline.scores, baseline.seconds, scored),
         _row("constant", {}, _constant(targets["train"], scored), 0, scored),
     ]
     result = DocumentScores(

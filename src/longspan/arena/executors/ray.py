@@ -41,12 +41,12 @@ from longspan.results import Result
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.5  # between two looks at the event queue
-CONNECT_SECONDS = 5.0  # to connect to a cluster
-CHECK_SECONDS = 2.0  # between two checks that the cluster answers
-MAX_FAILED_CHECKS = 3  # in a row, after which the cluster is considered lost
-MAX_DEATHS = {"NodeDiedError": 4}  # of a run, by Ray's error; two for all other errors
-OBJECT_STORE_BYTES = 100 << 20  # of a local cluster: records are small
+_POLL_SECONDS = 0.5  # between two looks at the event queue
+_CONNECT_SECONDS = 5.0  # to connect to a cluster
+_CHECK_SECONDS = 2.0  # between two checks that the cluster answers
+_MAX_FAILED_CHECKS = 3  # in a row, after which the cluster is considered lost
+_MAX_DEATHS = {"NodeDiedError": 4}  # of a run, by Ray's error; two for all other errors
+_OBJECT_STORE_BYTES = 100 << 20  # of a local cluster: records are small
 
 Endpoint = tuple[str, int]  # host and port
 
@@ -102,12 +102,12 @@ class RayExecutor:
     def _connect(self) -> None:
         is_local = self.address == "local"
         local: dict[str, Any] = {
-            "object_store_memory": OBJECT_STORE_BYTES,
+            "object_store_memory": _OBJECT_STORE_BYTES,
             "include_dashboard": False,
         }
         try:
             if self.endpoint is not None:
-                _check_endpoint(self.endpoint, CONNECT_SECONDS)
+                _check_endpoint(self.endpoint, _CONNECT_SECONDS)
             self.ray.init(
                 address=self.address,
                 log_to_driver=False,
@@ -159,7 +159,7 @@ class _RayGrid:
                 yield from self._submit(self.pending.popleft())
             done = []
             if self.submitted:
-                done, _ = self.ray.wait(list(self.submitted), timeout=POLL_SECONDS)
+                done, _ = self.ray.wait(list(self.submitted), timeout=_POLL_SECONDS)
             self._check_cluster()
             self._dispatch_events()
             for reference in done:
@@ -224,7 +224,7 @@ class _RayGrid:
             # The driver reaches the cluster through the Ray process of its own machine.
             raise self._lose_cluster() from error
         self.deaths[index] += 1
-        if self.deaths[index] < MAX_DEATHS.get(name, 2):
+        if self.deaths[index] < _MAX_DEATHS.get(name, 2):
             logger.warning("%s: its process died (%s); restarted", experiment.name, name)
             self.pending.appendleft(index)
             return
@@ -251,7 +251,7 @@ class _RayGrid:
     def _dispatch_events(self) -> None:
         """Pass new events to the callback; events that are lost with a node are not needed."""
         try:
-            events = self.ray.get(self.queue.take.remote(), timeout=CONNECT_SECONDS)
+            events = self.ray.get(self.queue.take.remote(), timeout=_CONNECT_SECONDS)
         except (self.ray.exceptions.RayError, TimeoutError):
             return
         running = set(self.submitted.values())
@@ -277,15 +277,15 @@ class _RayGrid:
     def _check_cluster(self) -> None:
         """Check that the cluster answers; Ray itself waits a minute, then ends the process."""
         now = time.monotonic()
-        if self.endpoint is None or now - self.last_check < CHECK_SECONDS:
+        if self.endpoint is None or now - self.last_check < _CHECK_SECONDS:
             return
         self.last_check = now
         try:
-            _check_endpoint(self.endpoint, CHECK_SECONDS)
+            _check_endpoint(self.endpoint, _CHECK_SECONDS)
             self.failed_checks = 0
         except OSError as error:
             self.failed_checks += 1
-            if self.failed_checks == MAX_FAILED_CHECKS:
+            if self.failed_checks == _MAX_FAILED_CHECKS:
                 raise self._lose_cluster() from error
 
     def _lose_cluster(self) -> RunError:

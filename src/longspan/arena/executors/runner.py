@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 RunFunction: TypeAlias = Callable[[Experiment, Task, RunPaths, Callback], Result]
 Event: TypeAlias = tuple[str, tuple[Any, ...]]  # name of a callback method, and its arguments
-STEP_INTERVAL = 1.0  # seconds between two step events that one process sends to another
+_STEP_INTERVAL = 1.0  # seconds between two step events that one process sends to another
 
 
 class EventSender(Callback):
@@ -56,7 +56,7 @@ class EventSender(Callback):
     def on_step(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
         """Send the step if the last one was sent long enough ago."""
         now = time.monotonic()
-        if now - self.last_step_event >= STEP_INTERVAL:
+        if now - self.last_step_event >= _STEP_INTERVAL:
             self.last_step_event = now
             # float() synchronizes the device, so it is called for the steps that are sent only.
             self.send(("on_step", (step, float(loss), tokens, seconds)))

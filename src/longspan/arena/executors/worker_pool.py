@@ -30,8 +30,8 @@ from longspan.processes import exit_with_parent
 
 logger = logging.getLogger(__name__)
 
-VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
-EXIT_SECONDS = 5.0  # for a worker to exit by itself before it is killed
+_VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+_EXIT_SECONDS = 5.0  # for a worker to exit by itself before it is killed
 OOM_COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
 
 
@@ -206,7 +206,7 @@ class _Worker:
                 yield self.pipe.recv()
         except (EOFError, OSError):
             # The process closed its end of the pipe, so it is about to exit.
-            self.process.join(EXIT_SECONDS)
+            self.process.join(_EXIT_SECONDS)
 
     def describe_exit(self) -> str:
         """Return the signal or exit code that the process ended with."""
@@ -226,7 +226,7 @@ class _Worker:
     def join(self) -> None:
         """Wait for the process to exit; kill it after a few seconds."""
         if self.process is not None:
-            self.process.join(EXIT_SECONDS)
+            self.process.join(_EXIT_SECONDS)
             self.process.kill()
             self.process.join()
             self.pipe.close()
@@ -235,7 +235,7 @@ class _Worker:
 @contextlib.contextmanager
 def _worker_environment(threads: int, gpu: str | None) -> Iterator[None]:
     """Set the environment variables that a worker process inherits."""
-    changes = {"OMP_NUM_THREADS": str(threads), **({} if gpu is None else {VISIBLE_GPUS: gpu})}
+    changes = {"OMP_NUM_THREADS": str(threads), **({} if gpu is None else {_VISIBLE_GPUS: gpu})}
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -251,7 +251,7 @@ def _worker_environment(threads: int, gpu: str | None) -> Iterator[None]:
 def list_visible_gpus() -> list[str]:
     """Return the GPUs of this process, named as in `CUDA_VISIBLE_DEVICES`."""
     count = torch.cuda.device_count()
-    gpus = [gpu for gpu in os.environ.get(VISIBLE_GPUS, "").split(",") if gpu]
+    gpus = [gpu for gpu in os.environ.get(_VISIBLE_GPUS, "").split(",") if gpu]
     return (gpus or [str(gpu) for gpu in range(count)])[:count]
 
 

@@ -19,7 +19,7 @@ from longspan.config.run import PARTS
 from longspan.errors import OptionError, UnknownNameError, check_name
 from longspan.tasks import TASKS
 
-SETTABLE = (*PARTS, "start")  # parts of a configuration that settings change
+_SETTABLE = (*PARTS, "start")  # parts of a configuration that settings change
 
 
 class Setting(NamedTuple):
@@ -60,9 +60,9 @@ def parse_setting(name: str, rows: Collection[str]) -> Setting:
     """
     limits: dict[str, str] = {}
     field = name
-    while (head := field.partition("."))[1] and head[0] not in SETTABLE:
+    while (head := field.partition("."))[1] and head[0] not in _SETTABLE:
         word, _, field = head
-        check_name(word, [*SETTABLE, *TASKS, *rows], "part, task or mechanism")
+        check_name(word, [*_SETTABLE, *TASKS, *rows], "part, task or mechanism")
         kind = "task" if word in TASKS else "mechanism"
         if kind in limits:
             raise OptionError(

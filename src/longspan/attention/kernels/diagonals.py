@@ -19,7 +19,7 @@ from longspan.attention.patterns import Both, Window
 from longspan.attention.registry import register_kernel
 
 
-def diagonal_refusals(attention: PatternAttention, x: Inputs) -> list[str]:
+def _diagonal_refusals(attention: PatternAttention, x: Inputs) -> list[str]:
     """Return the reasons why diagonals do not compute these inputs."""
     reasons = []
     if attention.pattern.layout.globals:
@@ -35,7 +35,7 @@ def diagonal_refusals(attention: PatternAttention, x: Inputs) -> list[str]:
     return reasons
 
 
-def attend_diagonals(attention: PatternAttention, x: Inputs) -> Tensor:
+def _attend_diagonals(attention: PatternAttention, x: Inputs) -> Tensor:
     """Compute scores, softmax and the sum of values, one distance after another."""
     q, k, v, key_mask = x[:4]
     window, T = _window(attention), q.shape[2]
@@ -89,4 +89,4 @@ def _overlap(T: int, offset: int) -> tuple[slice, slice]:
 
 
 for _cls in (DilatedAttention, LocalAttention):
-    register_kernel(_cls, "diagonals", diagonal_refusals, automatic=False)(attend_diagonals)
+    register_kernel(_cls, "diagonals", _diagonal_refusals, automatic=False)(_attend_diagonals)

@@ -9,7 +9,7 @@ from longspan.attention.mechanisms.bigbird import BigBirdAttention
 from longspan.attention.registry import register_kernel
 
 
-def bigbird_refusals(attention: BigBirdAttention, x: Inputs) -> list[str]:
+def _bigbird_refusals(attention: BigBirdAttention, x: Inputs) -> list[str]:
     """Return the reasons why the keys of a row are no set."""
     T = x.q.shape[2]
     if attention.full_up_to >= T:
@@ -19,7 +19,7 @@ def bigbird_refusals(attention: BigBirdAttention, x: Inputs) -> list[str]:
     return []
 
 
-def bigbird_source(attention: BigBirdAttention, x: Inputs) -> Source:
+def _bigbird_source(attention: BigBirdAttention, x: Inputs) -> Source:
     """Return the listed blocks of each block of queries, and all global tokens."""
     q, key_mask, global_mask = x.q, x.key_mask, x.global_mask
     rule, T = attention.rule, q.shape[2]
@@ -46,5 +46,5 @@ def bigbird_source(attention: BigBirdAttention, x: Inputs) -> Source:
     return Source(pairs, block_tiles(table, block, prefix, length), is_global)
 
 
-BIGBIRD = Kind(bigbird_refusals, bigbird_source, lambda x: ((x.rule, x.training), (x.draws,)))
+BIGBIRD = Kind(_bigbird_refusals, _bigbird_source, lambda x: ((x.rule, x.training), (x.draws,)))
 register_kernel(BigBirdAttention, "flex", BIGBIRD.refusals, automatic=False)(BIGBIRD.run)

@@ -18,7 +18,7 @@ from longspan.attention.patterns import Pattern
 from longspan.attention.registry import register_kernel
 
 
-def pattern_refusals(attention: PatternAttention, x: Inputs) -> list[str]:
+def _pattern_refusals(attention: PatternAttention, x: Inputs) -> list[str]:
     """Return the reasons why the rows are no softmax under the pattern."""
     reasons = []
     if x.bias is not None:
@@ -34,7 +34,7 @@ def pattern_refusals(attention: PatternAttention, x: Inputs) -> list[str]:
     return reasons
 
 
-def pattern_source(attention: PatternAttention, x: Inputs) -> Source:
+def _pattern_source(attention: PatternAttention, x: Inputs) -> Source:
     """Return the pairs of a pattern, and the global tokens of the caller."""
     pattern, global_mask = _unique(attention.pattern), x.global_mask
     tiles = _pattern_tiles(pattern, bucket_length(x.q.shape[2]), x.q.device)
@@ -55,7 +55,7 @@ def _pattern_tiles(pattern: Pattern, length: int, device: torch.device) -> Tiles
         return pattern_tiles(pattern, length, device)
 
 
-PATTERNS = Kind(pattern_refusals, pattern_source, lambda x: (_unique(x.pattern), ()))
+PATTERNS = Kind(_pattern_refusals, _pattern_source, lambda x: (_unique(x.pattern), ()))
 
 for _cls in (
     BlockwiseAttention,

@@ -28,12 +28,12 @@ from longspan.attention.ops.feature_pieces import compute_features, mix
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.registry import register_kernel
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # Largest width of features and of values, and their largest product, after rounding to powers of
 # two. Compiled for other GPUs, wider tiles exceed registers and shared memory.
 WIDEST, LARGEST = 256, 128 * 128
-WIDEST_FLOAT32 = 128  # in three products of TF32
-WIDEST_ELSEWHERE = 64
+_WIDEST_FLOAT32 = 128  # in three products of TF32
+_WIDEST_ELSEWHERE = 64
 _NAMESPACE = __name__.replace(".", "_")
 
 
@@ -126,7 +126,7 @@ def device_refusals(x: Inputs) -> tuple[list[str], int | None]:
     """
     device = x.q.device
     reasons = [] if triton.IS_INSTALLED else ["triton is not installed; run: pip install triton"]
-    interpreted = INTERPRETED and device.type == "cpu"
+    interpreted = _INTERPRETED and device.type == "cpu"
     if not interpreted and (device.type != "cuda" or torch.version.cuda is None):
         expected = "a CUDA device is required, or the CPU with TRITON_INTERPRET=1"
         reasons.append(f"{expected}, got {device.type}")
@@ -142,7 +142,7 @@ def device_refusals(x: Inputs) -> tuple[list[str], int | None]:
     return reasons, major
 
 
-def triton_refusals(attention, x: Inputs) -> list[str]:
+def _triton_refusals(attention, x: Inputs) -> list[str]:
     """Return the reasons why the kernels do not compute these inputs."""
     reasons, major = device_refusals(x)
     if major is None:
@@ -160,9 +160,9 @@ def width_refusals(features: int, values: int, dtype: torch.dtype, major: int) -
         dtype: dtype of the inputs.
         major: major number of the compute capability.
     """
-    widest = WIDEST_FLOAT32 if dtype == torch.float32 else WIDEST
+    widest = _WIDEST_FLOAT32 if dtype == torch.float32 else WIDEST
     if major not in (9, 10):
-        widest = WIDEST_ELSEWHERE
+        widest = _WIDEST_ELSEWHERE
     tiles = [1 << (x - 1).bit_length() for x in (features, values)]
     if max(tiles) <= widest and tiles[0] * tiles[1] <= LARGEST:
         return []
@@ -170,31 +170,31 @@ def width_refusals(features: int, values: int, dtype: torch.dtype, major: int) -
     return [f"{limit}, run on this GPU in {dtype}; got {features} and {values}"]
 
 
-def performer_refusals(attention, x: Inputs) -> list[str]:
+def _performer_refusals(attention, x: Inputs) -> list[str]:
     """Return the reasons why the kernels do not compute these inputs."""
-    reasons = triton_refusals(attention, x)
+    reasons = _triton_refusals(attention, x)
     if attention.causal and attention.feature_map != "relu":
         reason = f"causal sums of feature_map={attention.feature_map!r} are relative to levels"
         reasons.append(f"{reason}, which the kernels do not have")
     return reasons
 
 
-def linear_refusals(attention, x: Inputs) -> list[str]:
+def _linear_refusals(attention, x: Inputs) -> list[str]:
     """Return the reasons why the kernels do not compute these inputs."""
-    reasons = triton_refusals(attention, x)
+    reasons = _triton_refusals(attention, x)
     for option, expected in (("feature_map", "elu"), ("feature_dim", None)):
         if (value := getattr(attention, option)) != expected:
             reasons.append(f"{option}={value!r}; the kernels have {expected} only")
     return reasons
 
 
-@register_kernel(LinearAttention, "triton", linear_refusals, automatic=False)
+@register_kernel(LinearAttention, "triton", _linear_refusals, automatic=False)
 def linear(attention: LinearAttention, x: Inputs) -> Tensor:
     """Compute features and sums in the kernels."""
     return _mixed(*x[:4], True, attention.causal)
 
 
-@register_kernel(PerformerAttention, "triton", performer_refusals, automatic=False)
+@register_kernel(PerformerAttention, "triton", _performer_refusals, automatic=False)
 def performer(attention: PerformerAttention, x: Inputs) -> Tensor:
     """Compute features as `attend` does, and their sums in the kernels."""
     q, k, v, key_mask = x[:4]

@@ -107,7 +107,7 @@ def mix_in_kernels(
     return mix_rows(q, k, v, log_decay, at_least_float32(beta)[..., None].expand(B, H, T, 1), delta)
 
 
-def recurrence_refusals(attention: RecurrentAttention, x: Inputs) -> list[str]:
+def _recurrence_refusals(attention: RecurrentAttention, x: Inputs) -> list[str]:
     """Return the reasons why the kernels do not compute these inputs."""
     reasons, major = device_refusals(x)
     if major is None:
@@ -143,4 +143,4 @@ def attend(attention: RecurrentAttention, x: Inputs) -> Tensor:
 
 
 for mechanism in MECHANISMS:
-    register_kernel(mechanism, "triton", recurrence_refusals, automatic=False)(attend)
+    register_kernel(mechanism, "triton", _recurrence_refusals, automatic=False)(attend)

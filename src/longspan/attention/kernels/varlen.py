@@ -29,7 +29,7 @@ from longspan.attention.registry import register_kernel
 
 DTYPES = (torch.float16, torch.bfloat16)
 MULTIPLE, WIDEST = 8, 256  # head dimensions
-OLDEST = (8, 0)  # compute capability
+_OLDEST = (8, 0)  # compute capability
 
 
 def load_varlen_attn() -> Callable[..., Any]:
@@ -39,7 +39,7 @@ def load_varlen_attn() -> Callable[..., Any]:
     return varlen_attn
 
 
-def varlen_refusals(attention: Attention, x: Inputs) -> list[str]:
+def _varlen_refusals(attention: Attention, x: Inputs) -> list[str]:
     """Return the reasons why the kernel does not compute a batch, or packed documents."""
     reasons, (q, k, v, key_mask) = device_refusals(x.q), x[:4]
     if q.dtype not in DTYPES:
@@ -72,7 +72,9 @@ def device_refusals(q: Tensor) -> list[str]:
     if q.device.type != "cuda" or isinstance(q, FakeTensor):
         return [f"device must be cuda, got {q.device.type}"]
     capability = torch.cuda.get_device_capability(q.device)
-    return [] if capability >= OLDEST else [f"compute capability 8.0 is required, got {capability}"]
+    return (
+        [] if capability >= _OLDEST else [f"compute capability 8.0 is required, got {capability}"]
+    )
 
 
 def varlen(attention: Attention, x: Inputs) -> Tensor:
@@ -83,7 +85,7 @@ def varlen(attention: Attention, x: Inputs) -> Tensor:
     if x.documents is not None:
         places, longest = x.documents.bounds, x.documents.longest
     bounds = torch.tensor(places, dtype=torch.int32, device=q.device)
-    options: dict[str, Any] = {"window_size": window_of(attention), "scale": D**-0.5}
+    options: dict[str, Any] = {"window_size": _window_of(attention), "scale": D**-0.5}
     if k.shape[1] < q.shape[1]:
         if "enable_gqa" in inspect.signature(run).parameters:  # torch 2.12
             options["enable_gqa"] = True
@@ -94,7 +96,7 @@ def varlen(attention: Attention, x: Inputs) -> Tensor:
     return out.unflatten(0, (rows, -1)).transpose(1, 2)
 
 
-def window_of(attention: Attention) -> tuple[int, int]:
+def _window_of(attention: Attention) -> tuple[int, int]:
     """Return the keys before and after a query; -1 for all."""
     if not isinstance(attention, LocalAttention):
         return (-1, 0) if attention.causal else (-1, -1)
@@ -105,4 +107,4 @@ def window_of(attention: Attention) -> tuple[int, int]:
 
 
 for _cls in (FullAttention, LocalAttention):
-    register_kernel(_cls, "varlen", varlen_refusals, automatic=False, packed=True)(varlen)
+    register_kernel(_cls, "varlen", _varlen_refusals, automatic=False, packed=True)(varlen)

@@ -111,7 +111,7 @@ class IndexedAttention(Attention):
         """Score all pairs, and attend to the best keys of each query."""
         with torch.no_grad():
             selected = self._select(*self._read(x), x.key_mask)
-        return softmax_selected(x.q, x.k, x.v, selected, self.causal)
+        return _softmax_selected(x.q, x.k, x.v, selected, self.causal)
 
     def reference(self, x):
         """Compute full softmax under the mask of each query, built from sorted keys."""
@@ -138,7 +138,7 @@ class IndexedAttention(Attention):
         keys = state["index_k"][:, 0]
         with torch.no_grad():
             selected = self._select(a, w, keys, state.get("real"))
-        return softmax_selected(x.q, state["k"], state["v"], selected, self.causal), state
+        return _softmax_selected(x.q, state["k"], state["v"], selected, self.causal), state
 
     def _append(self, x, b) -> dict[str, Tensor]:
         """Return the state after new tokens."""
@@ -164,7 +164,7 @@ class IndexedAttention(Attention):
         some = some if mask is None else some & mask
         guess = index_scores(a, w, b).masked_fill(~seen, -torch.inf).log_softmax(-1)
         with torch.no_grad():
-            weights = mean_weights(x.q, k, seen)
+            weights = _mean_weights(x.q, k, seen)
         # Pairs without weight, those outside `seen` among them, have no part.
         loss = (torch.xlogy(weights, weights) - weights * guess.where(weights > 0, 0)).sum(-1)
         return loss.where(some, 0).sum() / some.sum().clamp(min=1)
@@ -219,7 +219,7 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
     return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], -1)
 
 
-def softmax_selected(q: Tensor, k: Tensor, v: Tensor, selected: Selected, causal: bool) -> Tensor:
+def _softmax_selected(q: Tensor, k: Tensor, v: Tensor, selected: Selected, causal: bool) -> Tensor:
     """Compute softmax attention of each query to the selected keys; rows without any are zero.
 
     A few queries of a long row gather their keys. Others multiply by all keys: on CPU that takes
@@ -260,7 +260,7 @@ def index_scores(a: Tensor, w: Tensor, b: Tensor) -> Tensor:
     return (products * (w.mT[..., None] * a.shape[1] ** -0.5)).sum(1)
 
 
-def mean_weights(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
+def _mean_weights(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
     """Return the mean over heads of the softmax weights of the visible keys, (B, T, S)."""
     total = q.new_zeros(())
     for head in range(q.shape[1]):

@@ -51,8 +51,8 @@ LEAST = 1e-3
 Map = Literal["softmax", "hyperbolic", "trigonometric", "relu"]
 MAPS = ("softmax", "hyperbolic", "trigonometric", "relu")
 EXPONENTIAL = ("softmax", "hyperbolic")
-PAIRED = ("hyperbolic", "trigonometric")  # two features per row
-RELU_FLOOR = 1e-3
+_PAIRED = ("hyperbolic", "trigonometric")  # two features per row
+_RELU_FLOOR = 1e-3
 
 
 @register("performer", size_option="features")
@@ -104,9 +104,9 @@ class PerformerAttention(Attention):
         self.causal, self.feature_map, self.layer = causal, feature_map, layer
         self.orthogonal, self.norms = orthogonal, norms
         self.random, self.features = features is not None, features or head_dim
-        rows, odd = divmod(self.features, 2) if feature_map in PAIRED else (self.features, 0)
+        rows, odd = divmod(self.features, 2) if feature_map in _PAIRED else (self.features, 0)
         if odd or not (self.random or feature_map == "relu"):
-            least = "an even number" if feature_map in PAIRED else "a number"
+            least = "an even number" if feature_map in _PAIRED else "a number"
             raise OptionError(
                 f"performer, feature_map {feature_map!r}: features must be {least}, got {features}"
             )
@@ -157,7 +157,7 @@ class PerformerAttention(Attention):
         p = torch.einsum("bhtd,hmd->bhtm", x, self.projection.to(x.dtype)) / x.shape[-1] ** 0.25
         half = x.square().sum(-1, keepdim=True) / (2 * x.shape[-1] ** 0.5)
         if self.feature_map == "relu":
-            return p.relu() + RELU_FLOOR
+            return p.relu() + _RELU_FLOOR
         if self.feature_map == "trigonometric":
             return torch.cat([p.cos(), p.sin()], -1) * half.exp()
         return torch.cat([p, -p] if self.feature_map == "hyperbolic" else [p], -1) - half
@@ -197,7 +197,7 @@ class RandomFeatures(NamedTuple):
     @property
     def num_features(self) -> int:
         """Return the number of features M."""
-        return self.rows.shape[1] * (2 if self.name in PAIRED else 1)
+        return self.rows.shape[1] * (2 if self.name in _PAIRED else 1)
 
     @property
     def is_signed(self) -> bool:
@@ -253,7 +253,7 @@ class RandomFeatures(NamedTuple):
     def query_gradient(self, fq: Tensor, dfq: Tensor, multiply: Product) -> Tensor:
         """Compute the gradient of queries from the derivative of their projections."""
         if self.name == "relu":
-            return self._gradient(dfq.mul_(fq > RELU_FLOOR), multiply)
+            return self._gradient(dfq.mul_(fq > _RELU_FLOOR), multiply)
         if self.name in EXPONENTIAL:
             return self._gradient(self._unpaired(dfq.mul_(fq)), multiply)
         (cos, sin), (dcos, dsin) = fq.chunk(2, -1), dfq.chunk(2, -1)
@@ -349,7 +349,7 @@ def _trigonometric(x: Tensor, W: Tensor, real: Tensor | None = None) -> tuple[Te
 
 
 def _rectified(x: Tensor, W: Tensor, real: Tensor | None = None) -> Tensor:
-    fx = (_scaled(x) @ W.to(x.dtype).mT).relu() + RELU_FLOOR
+    fx = (_scaled(x) @ W.to(x.dtype).mT).relu() + _RELU_FLOOR
     return fx if real is None else fx * real
 
 

@@ -45,7 +45,7 @@ from longspan.attention.ops.softmax import biased_part, merge_parts, softmax_par
 from longspan.attention.option_types import PositiveInt
 from longspan.errors import OptionError
 
-EPSILON = 1e-6  # added to the mean square of u, as in Trax and transformers
+_EPSILON = 1e-6  # added to the mean square of u, as in Trax and transformers
 FEW = 16  # a step is short if all tokens are at least as many times its own
 # Latest tokens of the buckets of a state. The first step that continues the state takes them.
 _RECENT = WeakTensorKeyDictionary()
@@ -134,7 +134,7 @@ class ReformerAttention(Attention):
     def _queries_and_keys(self, u):
         """Return queries with S = q.k / sqrt D for either scale, and the keys u / |u|."""
         D, u = u.shape[-1], at_least_float32(u)
-        k = u * (u.square().sum(-1, keepdim=True) + D * EPSILON).rsqrt()
+        k = u * (u.square().sum(-1, keepdim=True) + D * _EPSILON).rsqrt()
         return (u * D**0.5 if self.scale == "none" else u), k
 
     def attend(self, x):
@@ -147,10 +147,10 @@ class ReformerAttention(Attention):
         local = u.new_ones(1, u.shape[2], dtype=torch.bool) if local is None else local
         table = self.table(u, local)
         if global_tokens is None:
-            return chunk_attention(q, k, v, table, self.dedupe)
+            return _chunk_attention(q, k, v, table, self.dedupe)
         mask = global_tokens.slot_mask(table.slot.shape[3], self.causal)
         global_keys = global_tokens.k, global_tokens.v, mask
-        out = chunk_attention(q, k, v, table, self.dedupe, *global_keys)
+        out = _chunk_attention(q, k, v, table, self.dedupe, *global_keys)
         return replace_global_rows(out, q, k, v, global_tokens, key_mask, self.causal, itself=False)
 
     def advance(self, x):
@@ -194,9 +194,9 @@ class ReformerAttention(Attention):
         N = N.clamp(max=1) if self.dedupe else N
         pairs = (is_global[:, :, None] | is_global[:, None]) & real[:, None]
         pairs = (pairs.tril() if self.causal else pairs)[:, None]
-        k = q / (q.square().mean(-1, keepdim=True) + EPSILON).sqrt() / q.shape[-1] ** 0.5
+        k = q / (q.square().mean(-1, keepdim=True) + _EPSILON).sqrt() / q.shape[-1] ** 0.5
         scores = q @ k.mT / (q.shape[-1] ** 0.5 if self.scale == "root" else 1)
-        return softmax_with_counts(scores, v, torch.where(pairs, 1, N))
+        return _softmax_with_counts(scores, v, torch.where(pairs, 1, N))
 
     def is_dense(self, T):
         """Return whether a chunk and the one before it are all keys."""
@@ -234,7 +234,7 @@ def _gather(rows: Tensor, index: Tensor) -> Tensor:
     return rows.index_select(0, index.flatten()).view(*index.shape, rows.shape[-1])
 
 
-def chunk_attention(
+def _chunk_attention(
     q: Tensor, k: Tensor, v: Tensor, table: SortTable, dedupe: bool, *global_keys: Tensor
 ) -> Tensor:
     """Compute softmax attention over the pairs of all rounds, and over other keys.
@@ -279,7 +279,7 @@ def _all_chunks(
     return list(zip(*part, strict=True))
 
 
-def softmax_with_counts(scores: Tensor, v: Tensor, counts: Tensor) -> Tensor:
+def _softmax_with_counts(scores: Tensor, v: Tensor, counts: Tensor) -> Tensor:
     """Mix v by softmax(scores + log counts); a token attends to itself only if it has no other key.
 
     Args:

@@ -44,7 +44,7 @@ from longspan.attention.ops.softmax import (
 from longspan.attention.option_types import NonNegativeInt, PositiveInt
 from longspan.errors import OptionError
 
-SORTED = ("sorted_k", "sorted_v", "sorted_real", "first", "means", "columns")
+_SORTED = ("sorted_k", "sorted_v", "sorted_real", "first", "means", "columns")
 
 
 @register("sinkhorn", size_option="block")
@@ -133,7 +133,7 @@ class SinkhornAttention(Attention):
         real = split_blocks(real, block, 1)
         S = self.sort(qs, ks, real)[:, :, : self.sortcut]
         masked = local is not None or self.causal or is_open(T) or T % block > 0
-        sorted_k, sorted_v, seen = mix_blocks(S, ks, vs, real, masked)
+        sorted_k, sorted_v, seen = _mix_blocks(S, ks, vs, real, masked)
         block_mask = real[:, None, :, None]
         if self.causal:
             block_mask = block_mask & block_mask.new_ones(block, block).tril()
@@ -162,8 +162,8 @@ class SinkhornAttention(Attention):
         recent.setdefault("real", q.new_ones(1, rest, dtype=torch.bool))
         x = q if self.sort.net is None else k
         if state and rest <= self.block:
-            sorted_state = {n: state[n] for n in SORTED}
-            out = _one_block(q, recent, *(sorted_state[n] for n in SORTED[:3]))
+            sorted_state = {n: state[n] for n in _SORTED}
+            out = _one_block(q, recent, *(sorted_state[n] for n in _SORTED[:3]))
         else:
             out, sorted_state = self._continue_sorting(q, x, tokens, recent, state)
         total, new = at_least_float32(x).sum(2, keepdim=True), recent["real"][:, -x.shape[2] :]
@@ -194,12 +194,12 @@ class SinkhornAttention(Attention):
         past = {n: y.unflatten(token_dim(n), (end, block)) for n, y in past.items()}
         past_real = past.get("real", real.new_ones(1, end, block))
         S, new_state = self.sort.continue_rows(xs, ks, real, new, past_real.any(-1), state)
-        sorted_k, sorted_v, seen = mix_blocks(S[..., :end], past["k"], past["v"], past_real, True)
+        sorted_k, sorted_v, seen = _mix_blocks(S[..., :end], past["k"], past["v"], past_real, True)
         inside = real[:, None, :, None] & real.new_ones(block, block).tril()
         mask = torch.cat(torch.broadcast_tensors(seen[:, :, :, None], inside), -1)
         out = pair_softmax(qs, (sorted_k, ks), (sorted_v, vs), mask).flatten(2, 3)
         last = (x[:, :, -1].clone() for x in (sorted_k, sorted_v, seen))
-        new_state |= dict(zip(SORTED, last, strict=False))
+        new_state |= dict(zip(_SORTED, last, strict=False))
         return out[:, :, before : before + T], new_state
 
     def reference(self, x):
@@ -242,7 +242,7 @@ def _one_block(q: Tensor, recent: dict[str, Tensor], k: Tensor, v: Tensor, seen:
     return softmax_attention(q, keys, values, mask)
 
 
-def mix_blocks(
+def _mix_blocks(
     S: Tensor, k: Tensor, v: Tensor, real: Tensor, masked: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Mix blocks of keys and values, offset by offset, by rows of S (B, H, M, N).

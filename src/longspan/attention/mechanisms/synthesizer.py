@@ -80,19 +80,19 @@ class SynthesizerAttention(Attention):
         """
         super().__init__()
         names = scores.split("+")
-        if not set(names) <= set(TERMS) or len(set(names)) < len(names):
-            choice = f"different names of {', '.join(TERMS)}, joined by +"
+        if not set(names) <= set(_TERMS) or len(set(names)) < len(names):
+            choice = f"different names of {', '.join(_TERMS)}, joined by +"
             raise OptionError(f"synthesizer: option scores must be {choice}; got {scores!r}")
         self.built_for = {"heads": heads, "head_dim": head_dim, "max_length": max_length}
         self.causal, self.factors = causal, factors
         generator = None if trainable else torch.Generator().manual_seed(seed * 1_000_003 + layer)
         sizes = (heads, head_dim, max_length, factors, generator)
-        self.parts = nn.ModuleDict({name: TERMS[name](*sizes) for name in names})
+        self.parts = nn.ModuleDict({name: _TERMS[name](*sizes) for name in names})
         mixed = mixture == "convex" and len(names) > 1
         self.alpha = nn.Parameter(torch.zeros(len(names))) if mixed else None
-        read = "".join(TERMS[name].inputs for name in names)
+        read = "".join(_TERMS[name].inputs for name in names)
         inputs: Projected = "qkv" if "k" in read else "qv" if "q" in read else "v"
-        is_product = all(TERMS[name].inputs != "q" for name in names) and "k" in read
+        is_product = all(_TERMS[name].inputs != "q" for name in names) and "k" in read
         self.traits = dataclasses.replace(type(self).traits, inputs=inputs, scale=is_product)
 
     def _parts(self) -> "list[ScoreTerm]":
@@ -322,7 +322,7 @@ class _Maps(nn.Module):
         return dot_products(x, weight.to(x.dtype)) + bias[:, None]
 
 
-TERMS: dict[str, type[ScoreTerm]] = {
+_TERMS: dict[str, type[ScoreTerm]] = {
     "dot": Dot,
     "dense": Dense,
     "factorized_dense": FactorizedDense,

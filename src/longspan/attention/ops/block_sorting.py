@@ -92,7 +92,7 @@ def sinkhorn_normalize(Z: Tensor, live: Tensor, iterations: int, causal: bool) -
     return apply_mask(Z.softmax(-1), allowed)
 
 
-def continue_normalization(Z: Tensor, allowed: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+def _continue_normalization(Z: Tensor, allowed: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
     """Compute further rows of the causal `sinkhorn_normalize`.
 
     Args:
@@ -115,7 +115,7 @@ def continue_normalization(Z: Tensor, allowed: Tensor, columns: Tensor) -> tuple
     return apply_mask(Z.softmax(-1), allowed), torch.stack(sums, 2) if sums else columns
 
 
-def sinkhorn_normalize_reference(Z: Tensor, iterations: int, causal: bool) -> Tensor:
+def _sinkhorn_normalize_reference(Z: Tensor, iterations: int, causal: bool) -> Tensor:
     """Compute the same for the live blocks of one sequence (H, N, N), from the logarithms of S."""
     if causal:
         Z = Z.masked_fill(~torch.ones_like(Z, dtype=torch.bool).tril(-1), -torch.inf)
@@ -241,7 +241,7 @@ class Sorter(nn.Module):
         live = F.pad(past, (0, 1), value=True)
         M, N = y.shape[2], z.shape[2]
         allowed = (live[:, None, N - M :, None] & live[:, None, None]).tril(N - M - 1)
-        S, columns = continue_normalization(self._scores(y, z), allowed, columns)
+        S, columns = _continue_normalization(self._scores(y, z), allowed, columns)
         last = {"first": y[:, :, -1:].clone(), "means": z[:, :, :-1].clone(), "columns": columns}
         return S, last
 
@@ -282,7 +282,7 @@ class Sorter(nn.Module):
             R = self.net(y)[..., blocks]
         if self.noise is not None and self.training:
             R = R + self.noise[:, blocks][:, :, blocks]
-        small = sinkhorn_normalize_reference(R / self.temperature, self.iterations, self.causal)
+        small = _sinkhorn_normalize_reference(R / self.temperature, self.iterations, self.causal)
         for place, i in enumerate(blocks):
             S[:, i, blocks] = small[:, place]
         return S

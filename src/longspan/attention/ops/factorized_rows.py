@@ -177,7 +177,7 @@ def _strided(q, k, v, pattern: Strided, key_mask: Tensor | None) -> list[Partial
         real = q.new_ones(B, T, dtype=torch.bool) if key_mask is None else key_mask
         real = split_residue_classes(real[:, None, :, None], g, units).mT
     a, b, c = (split_residue_classes(x, g, units) for x in (q, k, v))
-    rows, log = grid_part(a, b, c, real, units, pattern.causal, same=not pattern.local)
+    rows, log = _grid_part(a, b, c, real, units, pattern.causal, same=not pattern.local)
     far = merge_residue_classes(rows, g, B, T), merge_residue_classes(log, g, B, T)
     return [_window(q, k, v, pattern, key_mask), far] if pattern.local else [far]
 
@@ -220,7 +220,7 @@ def _fixed(q, k, v, pattern: Fixed, key_mask: Tensor | None) -> list[Partial]:
         k, v = (_cut(x, block, columns).flatten(2, 3) for x in (k, v))
         real = None if real is None else _cut(real, block, columns).flatten(2, 3).mT
         same = not pattern.causal
-        parts.append(grid_part(q, k, v, real, units, pattern.causal, same))
+        parts.append(_grid_part(q, k, v, real, units, pattern.causal, same))
     return [(resize(rows, T), resize(log, T)) for rows, log in parts]
 
 
@@ -243,7 +243,7 @@ def _cut(x: Tensor, block: int, places: list[slice]) -> Tensor:
     return cuts[0] if len(cuts) == 1 else torch.cat(cuts, 3)
 
 
-def grid_part(q, k, v, real: Tensor | None, units: int, causal: bool, same: bool) -> Partial:
+def _grid_part(q, k, v, real: Tensor | None, units: int, causal: bool, same: bool) -> Partial:
     """Attend between equal units of queries and keys: to earlier units, or to all others.
 
     Args:

@@ -37,11 +37,11 @@ def divisor(weight: Tensor, least: float | None) -> Tensor:
 
     Their rows are zero, and so are their gradients. Rows of NaN stay NaN.
     """
-    some = weight.abs() > (safe_divisor(weight) if least is None else least)
+    some = weight.abs() > (_safe_divisor(weight) if least is None else least)
     return weight.where(some, torch.inf)
 
 
-def safe_divisor(weight: Tensor) -> float:
+def _safe_divisor(weight: Tensor) -> float:
     """Return the number above which a sum of weights is a safe divisor.
 
     Below it the quotient may be finite, but its gradient overflows.

@@ -164,7 +164,7 @@ def flash_forward(
 ) -> tuple[Tensor, Tensor]:
     """Compute softmax(scale q k^T + bias) v on CPU, and the log of each row's total weight.
 
-    For autograd functions that keep less than k and v, which `flash_backward` then takes again.
+    For autograd functions that keep less than k and v, which `_flash_backward` then takes again.
 
     Args:
         q: queries (B, H, T, D).
@@ -177,7 +177,7 @@ def flash_forward(
     return run(*fit_operands(q, k, v), 0.0, False, attn_mask=_fit_bias(bias), scale=scale)
 
 
-def flash_backward(
+def _flash_backward(
     grad: Tensor,
     q: Tensor,
     k: Tensor,
@@ -204,13 +204,13 @@ def softmax_gradients(
     scale: float,
     own_log: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of `flash_backward` for rows of few keys.
+    """Return the gradients of `_flash_backward` for rows of few keys.
 
     In half precision the fused backward pass is slow, and products of the weights are faster.
     `out` and `log_weight` may be those of more keys; `own_log` is then the log weight of `k`.
     """
     if q.dtype.itemsize >= 4:
-        return flash_backward(grad, q, k, v, bias, out, log_weight, scale)
+        return _flash_backward(grad, q, k, v, bias, out, log_weight, scale)
     shape = q.shape[:2]
     scores = dot_products(q, k, scale)
     weights = (scores if bias is None else scores.add_(bias)).softmax(-1).to(v.dtype).flatten(0, 1)

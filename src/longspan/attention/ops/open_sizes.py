@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-LEAST_BLOCKS = 2  # of an open length: one block would be another program
+_LEAST_BLOCKS = 2  # of an open length: one block would be another program
 
 
 def split_residue_classes(x: Tensor, g: int, length: int) -> Tensor:
@@ -45,7 +45,7 @@ def fit_block(block: int, length: int) -> int:
 def count_blocks(length: int, block: int) -> int:
     """Return the number of blocks that hold so many tokens."""
     if is_open(length) or is_open(block):
-        return torch.sym_max(LEAST_BLOCKS, (length + block - 1) // block)
+        return torch.sym_max(_LEAST_BLOCKS, (length + block - 1) // block)
     return -(-length // block)
 
 

@@ -16,7 +16,7 @@ from longspan.attention.ops.gate_input import gate_input
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.recurrence import CHUNK, mix, mix_both_ways
 
-SMALLEST_NORM = 1e-6  # added to a sum of squares
+_SMALLEST_NORM = 1e-6  # added to a sum of squares
 SMALLEST_STEP, LARGEST_STEP = 1e-3, 0.1  # initial step sizes
 
 
@@ -125,7 +125,7 @@ class RecurrentAttention(Attention):
 
 def normalized(x: Tensor) -> Tensor:
     """Return rows of length one; rows of zeros stay zero."""
-    return x * (x.square().sum(-1, keepdim=True) + SMALLEST_NORM).rsqrt()
+    return x * (x.square().sum(-1, keepdim=True) + _SMALLEST_NORM).rsqrt()
 
 
 def per_head(map: nn.Module, x: Inputs) -> Tensor:

@@ -16,7 +16,7 @@ from longspan.attention.ops.key_sets import KeySet, Piece
 from longspan.attention.ops.open_sizes import resize
 from longspan.attention.ops.softmax_pieces import Gathered, Pieces, softmax_in_pieces
 
-MOST_CACHED = 4  # biases of a set; a row has those of its ends and of all between
+_MOST_CACHED = 4  # biases of a set; a row has those of its ends and of all between
 
 
 def run_softmax(
@@ -133,7 +133,7 @@ class _Biases:
             return self._gather(piece)
         place = self.keys.place(piece)
         if place not in self.cached:
-            if len(self.cached) == MOST_CACHED:
+            if len(self.cached) == _MOST_CACHED:
                 self.cached.pop(next(iter(self.cached)))
             self.cached[place] = self._gather(piece if place else piece.first())
         return self.cached[place]

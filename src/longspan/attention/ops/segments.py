@@ -65,7 +65,7 @@ def concat_rows(*parts: Rows) -> Rows:
     return Rows(k, v, torch.cat(reals, 1) if reals else None)
 
 
-def segment_lengths(T: int, segment: int) -> list[int]:
+def _segment_lengths(T: int, segment: int) -> list[int]:
     """Return the lengths of the segments of T tokens."""
     # Products and differences, unlike a range, hold for all T of a count when they are traced.
     whole = -(-T // segment) - 1
@@ -203,7 +203,7 @@ class SegmentAttention(Attention):
         begun, T = seen % self.segment, q.shape[2]
         state = append_tokens(cache, {"k": k, "v": v}, key_mask)
         rows = Rows(state["k"], state["v"], state.get("real"))
-        sizes = segment_lengths(begun + T, self.segment)
+        sizes = _segment_lengths(begun + T, self.segment)
         held, *segments = rows.split([rows.size - begun - T, *sizes])
         start, memory = seen - begun, self.load_memory(held, seen - begun, cache)
         longest = sum(part.size for part in memory) + begun + T
@@ -230,7 +230,7 @@ class SegmentAttention(Attention):
 
     def segment_widths(self, T: int) -> list[tuple[int, int]]:
         """Return (tokens, memory keys) of each segment of T tokens."""
-        sizes = enumerate(segment_lengths(T, self.segment))
+        sizes = enumerate(_segment_lengths(T, self.segment))
         return [(size, self.memory_length(n * self.segment)) for n, size in sizes]
 
     def is_dense(self, T):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 EARLY, EARLY_LENGTHS = 1024, (1024, 2048, 3072, 4096)  # see `published_parts`
-TRANSFORMERS_EARLY_LENGTHS = (1024, 3072, 4096)
+_TRANSFORMERS_EARLY_LENGTHS = (1024, 3072, 4096)
 
 
 def published_parts(row: int, blocks: int, block: int, count: int) -> list[tuple[int, list[int]]]:
@@ -82,7 +82,7 @@ class TransformersBlocks(NamedTuple):
 
 def draws_early(length: int, block: int) -> bool:
     """Return whether transformers takes the early blocks for an input of so many tokens."""
-    return -(-length // block) * block in TRANSFORMERS_EARLY_LENGTHS
+    return -(-length // block) * block in _TRANSFORMERS_EARLY_LENGTHS
 
 
 def draw_transformers_blocks(

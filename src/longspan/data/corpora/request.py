@@ -16,7 +16,7 @@ HELD_OUT_SHARE = 0.05
 VOCAB_SIZE = 8_192
 Objective = Literal["masked", "next"]
 VocabularyKind = Literal["bytes", "characters", "tokenizer"]
-OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+_OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 VOCABULARIES: tuple[VocabularyKind, ...] = get_args(VocabularyKind)
 
 
@@ -90,7 +90,7 @@ class CorpusRequest:
         self._check_objective()
 
     def _check_objective(self) -> None:
-        check_name(self.objective, OBJECTIVES, "objective")
+        check_name(self.objective, _OBJECTIVES, "objective")
         kind = check_name(str(self.vocabulary), VOCABULARIES, "vocabulary")
         if self.objective == "masked" and kind != "tokenizer":
             raise OptionError(

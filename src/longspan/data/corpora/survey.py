@@ -73,7 +73,7 @@ def survey_corpus(
     """
     digests, numbers, lengths = bytearray(), [], []
     for number, document in read_documents(sources, form, report):
-        digest, length = hash_parts(document.parts)
+        digest, length = _hash_parts(document.parts)
         if digest is None:
             report.add_empty(document.where)
             continue
@@ -95,7 +95,7 @@ def survey_corpus(
     )
 
 
-def hash_parts(parts: Iterator[str]) -> tuple[bytes | None, int]:
+def _hash_parts(parts: Iterator[str]) -> tuple[bytes | None, int]:
     """Return the sha256 and the length of a text in parts; None if it is blank."""
     digest, length, is_blank = hashlib.sha256(), 0, True
     for part in parts:

@@ -246,7 +246,7 @@ def _read_arrow(path: Path, column: str | None) -> Iterator[Row]:
             for batch in _batches(file, column):
                 for values in batch.to_pylist():
                     row += 1
-                    yield f"row {row}", name_classes(values, classes)
+                    yield f"row {row}", _name_classes(values, classes)
 
 
 def _open_arrow(path: Path) -> Any:
@@ -282,7 +282,7 @@ def class_names(schema: pa.Schema) -> dict[str, list[str]]:
     return {name: names for name, names in names_by_column.items() if isinstance(names, list)}
 
 
-def name_classes(values: dict[str, Any], classes: dict[str, list[str]]) -> dict[str, Any]:
+def _name_classes(values: dict[str, Any], classes: dict[str, list[str]]) -> dict[str, Any]:
     """Return values with names of classes in place of their numbers; -1 is a missing one."""
     for name, names in classes.items():
         number = values.get(name)
@@ -323,7 +323,7 @@ def read_hub(name: str) -> Iterator[Row]:
             return
         except Exception as error:  # of the network and of many file formats
             raise _unreadable(name, error) from error
-        yield f"example {number}", name_classes(values, classes)
+        yield f"example {number}", _name_classes(values, classes)
 
 
 def _load_hub(name: str, split: str | None) -> Any:

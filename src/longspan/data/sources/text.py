@@ -21,7 +21,7 @@ DocumentUnit = Literal["file", "line", "paragraph"]
 UTF8 = "utf-8"
 PACKED = (".gz", ".zst")
 LONGEST = 1 << 26  # characters of a line, paragraph, field or object that is read whole
-SKIP_REMEDY = "correct it, or pass --skip-bad to leave such documents out and count them"
+_SKIP_REMEDY = "correct it, or pass --skip-bad to leave such documents out and count them"
 _BLOCK = 1 << 20  # bytes decoded at a time
 _MAX_REASONS = 5  # reasons that are kept for the report
 _BLANK_LINE = re.compile(r"\n[^\S\n]*(?=\n)")
@@ -53,7 +53,7 @@ class FileFormat:
 class ReadingReport:
     """Documents that were left out, with the first reasons, and the encodings that were found."""
 
-    def __init__(self, *, skip_bad: bool = False, remedy: str = SKIP_REMEDY):
+    def __init__(self, *, skip_bad: bool = False, remedy: str = _SKIP_REMEDY):
         """Start without any.
 
         Args:

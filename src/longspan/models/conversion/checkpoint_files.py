@@ -17,7 +17,7 @@ from longspan.errors import DataError
 from longspan.files import check_folder, new_folder, read_json
 
 GENERATION = "generation_config.json"
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
 
 
 def carry_tokenizer(folder: Path, config: Any, max_length: int) -> PreTrainedTokenizerBase | None:
@@ -39,7 +39,7 @@ def carry_tokenizer(folder: Path, config: Any, max_length: int) -> PreTrainedTok
 
 def has_tokenizer(folder: Path) -> bool:
     """Return whether a folder has files of a tokenizer."""
-    return any(path for pattern in TOKENIZER for path in folder.glob(pattern))
+    return any(path for pattern in _TOKENIZER for path in folder.glob(pattern))
 
 
 def load_tokenizer(folder: Path, max_length: int | None = None) -> PreTrainedTokenizerBase | None:

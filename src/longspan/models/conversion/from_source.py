@@ -80,7 +80,7 @@ def longify(
     folder = None if out is None else check_new_folder(Path(out))
     if is_own(source):
         _refuse_for_own(source, decoder_max_length, drop, new, revision)
-        conversion = longify_own(
+        conversion = _longify_own(
             Path(source), attention, options, positions, freeze, max_length=max_length, seed=seed
         )
         if folder is not None:
@@ -175,7 +175,7 @@ def is_own(source: str | Path) -> bool:
     return isinstance(content, dict) and content.get("model_type") == LongspanConfig.model_type
 
 
-def longify_own(
+def _longify_own(
     folder: Path,
     attention: str | list[str] | None,
     options: dict[str, Any] | list[dict[str, Any]] | None,

@@ -24,7 +24,7 @@ from longspan.models.conversion.family import Positions
 from longspan.models.positions import position_angles
 from longspan.shapes import Float
 
-METHODS: dict[Positions, tuple[str, ...]] = {
+_METHODS: dict[Positions, tuple[str, ...]] = {
     "learned": ("tile", "keep", "interpolate"),
     "rotary": ("keep", "rescale"),
     "sinusoidal": ("continue",),
@@ -38,7 +38,7 @@ def choose_method(kind: Positions, method: str | None) -> str:
     Raises:
         UnknownNameError: positions of this kind are not extended so.
     """
-    methods = METHODS[kind]
+    methods = _METHODS[kind]
     if method is None:
         return methods[0]
     return check_name(method, methods, f"method to extend {kind} positions")

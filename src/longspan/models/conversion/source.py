@@ -33,8 +33,8 @@ from longspan.models.conversion.sentence_modules import (
 )
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
-DOWNLOADED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+_DOWNLOADED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
 # Names of the first BERT checkpoints.
 RENAMED = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
@@ -125,11 +125,11 @@ def _download(name: str, revision: str | None) -> Path:
     try:
         folder = Path(
             snapshot_download(
-                name, revision=revision, allow_patterns=DOWNLOADED, ignore_patterns=["*/*"]
+                name, revision=revision, allow_patterns=_DOWNLOADED, ignore_patterns=["*/*"]
             )
         )
         if (folder / MODULES).is_file():
-            nested = [f"{path}/{x}" for path in list_paths(folder) for x in DOWNLOADED]
+            nested = [f"{path}/{x}" for path in list_paths(folder) for x in _DOWNLOADED]
             snapshot_download(name, revision=revision, allow_patterns=nested)
         return folder
     except (HFValidationError, HfHubHTTPError, OSError) as error:
@@ -157,7 +157,7 @@ def read_tensors(folder: Path) -> Mapping[str, Tensor]:
         return _read_file(folder / WEIGHTS)
     if (folder / INDEX).is_file():
         return _read_shards(folder)
-    pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
+    pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
     if not pickles:
         raise DataError(f"{folder} has no weights, expected {WEIGHTS}; download it again")
     raise DataError(
@@ -203,11 +203,11 @@ LISTS = {
     "bert": MODEL_FOR_MASKED_LM_MAPPING,
     "gpt2": MODEL_FOR_CAUSAL_LM_MAPPING,
 }
-DISENTANGLED = "its scores have products of contents and positions (disentangled attention)"
+_DISENTANGLED = "its scores have products of contents and positions (disentangled attention)"
 GROUPED = "its heads may share keys and values, and its norms are root mean squares"
-REASONS = {
-    "deberta": DISENTANGLED,
-    "deberta-v2": DISENTANGLED,
+_REASONS = {
+    "deberta": _DISENTANGLED,
+    "deberta-v2": _DISENTANGLED,
     **dict.fromkeys(("gemma", "gemma2", "llama", "mistral", "phi3", "qwen2", "qwen3"), GROUPED),
     "xlnet": "its two streams permute the order of prediction",
     "funnel": "it pools the states between layers",
@@ -224,7 +224,7 @@ def describe_refusal(kind: str | None) -> str:
     if kind is None or kind not in CONFIG_MAPPING:
         return "which transformers does not know; check config.json"
     config: Any = CONFIG_MAPPING[kind]
-    parts = [f"which is not converted: {REASONS[kind]}"] if kind in REASONS else []
+    parts = [f"which is not converted: {_REASONS[kind]}"] if kind in _REASONS else []
     parts = parts or ["which is not converted"]
     nearest = next((family for family, models in LISTS.items() if config in models), None)
     if nearest is None:

@@ -30,7 +30,7 @@ from longspan.models.heads.base import ClassificationHead, exclude
 from longspan.shapes import Float, Int
 
 # Distances of antecedents, in kept spans, share a feature from each of these on.
-DISTANCES = (0, 1, 2, 3, 4, 5, 8, 16, 32, 64)
+_DISTANCES = (0, 1, 2, 3, 4, 5, 8, 16, 32, 64)
 NO_SPAN = -1
 
 
@@ -119,9 +119,9 @@ class CoreferenceHead(nn.Module):
         self.width_scores = ClassificationHead(size, 1, config)
         self.mention_scores = ClassificationHead(span, 1, config)
         self.coarse = nn.Linear(span, span)
-        self.distance_priors = nn.Embedding(len(DISTANCES), size)
+        self.distance_priors = nn.Embedding(len(_DISTANCES), size)
         self.distance_scores = nn.Linear(size, 1)
-        self.distances = nn.Embedding(len(DISTANCES), size)
+        self.distances = nn.Embedding(len(_DISTANCES), size)
         self.same_speaker = nn.Embedding(2, size) if options.speakers else None
         self.genres = nn.Embedding(options.genres, size) if options.genres else None
         count = 1 + options.speakers + bool(options.genres)
@@ -271,8 +271,8 @@ def _all_rows(table: nn.Embedding, like: Tensor) -> Tensor:
 
 
 def bucket(distances: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:
-    """Return the number of the range of `DISTANCES` that each distance is in."""
-    bounds = torch.tensor(DISTANCES, device=distances.device)
+    """Return the number of the range of `_DISTANCES` that each distance is in."""
+    bounds = torch.tensor(_DISTANCES, device=distances.device)
     return torch.bucketize(distances, bounds, right=True) - 1
 
 
@@ -286,7 +286,7 @@ def pair_losses(scores: Scores, labels: Int[Tensor, "M 3"]) -> Float[Tensor, " K
         scores: scores of a document.
         labels: first token, last token and cluster of each mention; rows of -100 are ignored.
     """
-    clusters = span_clusters(scores.spans, labels)
+    clusters = _span_clusters(scores.spans, labels)
     candidates = torch.where(scores.antecedents < 0, 0, clusters[scores.antecedents.clamp(min=0)])
     right = (candidates == clusters[:, None]) & (candidates > 0)
     right = torch.cat((~right.any(1, keepdim=True), right), dim=1)
@@ -294,7 +294,7 @@ def pair_losses(scores: Scores, labels: Int[Tensor, "M 3"]) -> Float[Tensor, " K
     return values.logsumexp(1) - exclude(values, right).logsumexp(1)
 
 
-def span_clusters(spans: Int[Tensor, "K 2"], labels: Int[Tensor, "M 3"]) -> Int[Tensor, " K"]:
+def _span_clusters(spans: Int[Tensor, "K 2"], labels: Int[Tensor, "M 3"]) -> Int[Tensor, " K"]:
     """Return 1 + the cluster of each span, 0 for spans that are no mention."""
     same = (spans[:, None] == labels[None, :, :2]).all(-1) & (labels[:, 2] >= 0)
     return (same * (labels[:, 2] + 1)).amax(1) if len(labels) else spans.new_zeros(len(spans))
@@ -351,7 +351,7 @@ def coreference_flops(config: LongspanConfig, tokens: int) -> int:
     A = min(options.antecedents, K)
     mentions = linear_flops(tokens, M, 1) + ClassificationHead.flops(config, N, span, 1)
     priors = ClassificationHead.flops(config, options.span_width, size, 1)
-    priors += linear_flops(len(DISTANCES), size, 1)
+    priors += linear_flops(len(_DISTANCES), size, 1)
     coarse = linear_flops(K, span, span) + linear_flops(K, span, K)
     fine = options.depth * ClassificationHead.flops(config, K * A, features, 1)
     mixed = (options.depth - 1) * (linear_flops(K, 2 * span, span) + linear_flops(K, 1 + A, span))

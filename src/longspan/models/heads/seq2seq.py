@@ -28,7 +28,7 @@ from longspan.models.parts import decoder_config, encoder_config
 from longspan.shapes import Float, Int, Mask
 
 # Arguments of `generate` that describe the input: all beams of an input share them.
-SHARED_BY_BEAMS = ("encoder_outputs", "attention_mask", "global_attention_mask")
+_SHARED_BY_BEAMS = ("encoder_outputs", "attention_mask", "global_attention_mask")
 EncoderOutput = ModelOutput | tuple[Any, ...] | list[Any]
 DecoderIds = Int[Tensor, "N U"]
 DecoderMask = Mask[Tensor, "N _"]  # U tokens, or with a cache all so far
@@ -318,7 +318,7 @@ class LongspanForConditionalGeneration(LanguageModel, LongspanGenerationMixin):
         **inputs: Any,
     ) -> tuple[Tensor | None, dict[str, Any]]:
         """Repeat the decoder's inputs for beams and samples, which share those of the encoder."""
-        shared = {name: inputs.pop(name) for name in SHARED_BY_BEAMS if name in inputs}
+        shared = {name: inputs.pop(name) for name in _SHARED_BY_BEAMS if name in inputs}
         base = cast(Any, super())
         input_ids, inputs = base._expand_inputs_for_generation(
             expand_size, input_ids=input_ids, **inputs

@@ -26,10 +26,10 @@ from longspan.report.tables.attention_span import (
 from longspan.report.tables.columns import TaskRow
 from longspan.results import BASELINE, AttentionSpans
 
-TITLE = "Attention span, tokens"
+_TITLE = "Attention span, tokens"
 OURS, PUBLISHED = "measured", "published (Tay et al. 2021)"
 UNIFORM = "uniform attention"
-QUARTER = 1 / 4  # of the tokens; figure 1 of Linformer maps the 128th of 512 singular values
+_QUARTER = 1 / 4  # of the tokens; figure 1 of Linformer maps the 128th of 512 singular values
 PUBLISHED_COLOR, UNIFORM_COLOR = "#0072B2", "#D55E00"
 
 
@@ -44,7 +44,7 @@ def span_by_task(lines: Sequence[TaskRow], styles: Styles) -> Spec | None:
     legend_kinds = [*kinds, UNIFORM]
     x = {**nominal("task"), "title": None, "sort": [line.task.label for line in lines]}
     x |= {"axis": {"labelAngle": 0, "domain": True}, "scale": {"paddingInner": 0.35}}
-    y = {**quantitative("value"), "title": TITLE, "axis": {"tickCount": 5}}
+    y = {**quantitative("value"), "title": _TITLE, "axis": {"tickCount": 5}}
     scale = {"domain": legend_kinds, "range": [colors[kind] for kind in legend_kinds]}
     legend = {"title": None, "orient": "top", "labelLimit": 0, "symbolOpacity": 1}
     legend["columns"] = styles.medium.legend_columns(legend_kinds)
@@ -110,7 +110,7 @@ def span_by_mechanism(lines: Sequence[TaskRow], styles: Styles) -> Spec | None:
         for about, spans in sorted(_models(lines), key=lambda x: -x[1].mean.mean)
     ]
     text = "Attention span by mechanism: mean distance weighted by attention"
-    return dot_chart(dots, TITLE, (UNIFORM, _uniform(lines)), text, styles)
+    return dot_chart(dots, _TITLE, (UNIFORM, _uniform(lines)), text, styles)
 
 
 def span_by_layer(lines: Sequence[TaskRow], styles: Styles) -> Spec | None:
@@ -121,7 +121,7 @@ def span_by_layer(lines: Sequence[TaskRow], styles: Styles) -> Spec | None:
         for i, span in enumerate(spans.layers, 1)
     ]
     text = "Attention span by layer and mechanism"
-    return series_chart(points, "Layer", TITLE, (UNIFORM, _uniform(lines)), text, styles)
+    return series_chart(points, "Layer", _TITLE, (UNIFORM, _uniform(lines)), text, styles)
 
 
 def spectrum_by_layer(lines: Sequence[TaskRow], styles: Styles) -> Spec | None:
@@ -130,7 +130,7 @@ def spectrum_by_layer(lines: Sequence[TaskRow], styles: Styles) -> Spec | None:
         {
             **run_label(line.row.label, one.seed, len(spectra_of(line))),
             "place": str(layer + 1),
-            "value": (share := 100 * one.spectra.share(QUARTER, layer)),
+            "value": (share := 100 * one.spectra.share(_QUARTER, layer)),
             "shown": f"{share:.1f} %",
         }
         for line in lines

@@ -29,8 +29,8 @@ from longspan.results import Result
 Quantity = Literal["validation score", "training loss"]
 QUANTITIES: tuple[Quantity, ...] = ("validation score", "training loss")
 POINTS = 150  # of a curve; a panel shows no more
-CROWD = 6  # rows; the bands of more would hide each other
-TOOLTIP = {"row": "Mechanism", "last": "Last", "steps": "Steps", "seeds": "Over"}
+_CROWD = 6  # rows; the bands of more would hide each other
+_TOOLTIP = {"row": "Mechanism", "last": "Last", "steps": "Steps", "seeds": "Over"}
 
 
 def learning_curves(
@@ -58,7 +58,7 @@ def learning_curves(
     y = values_axis("value", name)
     layers = _line_layers(lines, {**base, "y": y}, quantity, styles)
     if any("low" in line for line in lines):
-        layers.insert(0, _bands(base, y, is_crowded=len(board.rows) > CROWD))
+        layers.insert(0, _bands(base, y, is_crowded=len(board.rows) > _CROWD))
     has_floor = is_score and metric == task.metric
     rules = _floor_rule(board, column) if has_floor else []
     text = f"{name} against training step on {task.label}, {board.protocol}"
@@ -83,7 +83,7 @@ def _line_layers(
         "encoding": {**base, "strokeDash": dash, "opacity": opacity},
     }
     # A thin line is hard to hit with the pointer; a broad invisible one carries the tooltip.
-    about = tooltip({**TOOLTIP, "last": f"Last {quantity}"})
+    about = tooltip({**_TOOLTIP, "last": f"Last {quantity}"})
     plain = {name: base[name] for name in ("x", "y", "detail")}
     target = {
         "transform": flat,

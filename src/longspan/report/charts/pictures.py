@@ -130,7 +130,7 @@ def _data_url(image: "Image.Image") -> str:
 
 
 # Light to dark blue in even steps of lightness, readable in grayscale.
-STOPS = np.array(
+_STOPS = np.array(
     [(247, 251, 255), (198, 219, 239), (107, 174, 214), (33, 113, 181), (8, 48, 107)], float
 )
 GLOW = (230, 97, 1)
@@ -199,5 +199,5 @@ def overlay_colors(levels: np.ndarray, shares: np.ndarray) -> np.ndarray:
 
 
 def _blue(shares: np.ndarray) -> np.ndarray:
-    places = np.linspace(0, 1, len(STOPS))
-    return np.stack([np.interp(shares, places, STOPS[:, i]) for i in range(3)], axis=-1)
+    places = np.linspace(0, 1, len(_STOPS))
+    return np.stack([np.interp(shares, places, _STOPS[:, i]) for i in range(3)], axis=-1)

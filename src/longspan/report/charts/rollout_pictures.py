@@ -20,12 +20,12 @@ from longspan.results import Rollout
 IMAGE_SIDE, IMAGE_GAP, IMAGES_IN_LINE = 168, 24, 6
 # Of text. A column is no wider than the screen of a phone.
 CELL_WIDTH, LINE_HEIGHT, COLUMNS, MAX_LINES = 7, 16, 46, 34
-OPACITY = 0.6  # of the glow behind text: letters stay readable on both themes
+_OPACITY = 0.6  # of the glow behind text: letters stay readable on both themes
 LABEL = 17  # pixels of a line of labels
-IMAGE_LABEL = 28  # characters of a line of labels above an image
+_IMAGE_LABEL = 28  # characters of a line of labels above an image
 MARGIN, LEGEND_WIDTH, LEGEND_HEIGHT = 12, 322, 32
-TOP_SHARE = 0.01  # share of the tokens that have the strongest color: a few would hide the others
-NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"  # SVG and HTML would join other spaces
+_TOP_SHARE = 0.01  # share of the tokens that have the strongest color: a few would hide the others
+_NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"  # SVG and HTML would join other spaces
 NEWLINE, UNKNOWN = "↵", "·"
 Page = tuple[list[str], list[tuple[int, int, int]]]  # lines; line, column and width of tokens
 
@@ -61,13 +61,13 @@ def _visible(character: str) -> str:
     if character == "\n":
         return NEWLINE
     if character == " ":
-        return NO_BREAK_SPACE
+        return _NO_BREAK_SPACE
     # Fonts for code draw other scripts wider than letters.
     return character if character.isprintable() and ord(character) < 0x250 else UNKNOWN
 
 
 def _spaces(separator: str) -> str:
-    return NO_BREAK_SPACE * len(separator)
+    return _NO_BREAK_SPACE * len(separator)
 
 
 def draw_rollouts(rollouts: Sequence[Rollout]) -> Picture:
@@ -98,7 +98,7 @@ def _draw_image(rollout: Rollout, x: int, y: int) -> tuple[list[str], int]:
     assert rollout.levels is not None
     levels = rollout.levels.unpack().reshape(rollout.side, rollout.side)
     shares = _relative(rollout).reshape(levels.shape)
-    names = [part for name in _names(rollout) for part in textwrap.wrap(name, IMAGE_LABEL)]
+    names = [part for name in _names(rollout) for part in textwrap.wrap(name, _IMAGE_LABEL)]
     elements, y = _draw_labels(names, x, y)
     plain = encode_colors(levels[..., None].repeat(3, -1))
     overlay = encode_colors(overlay_colors(levels, shares))
@@ -141,14 +141,14 @@ def _glow(page: Page, relative: np.ndarray) -> np.ndarray:
     cells = np.zeros((len(lines), COLUMNS, 4))
     cells[..., :3] = GLOW
     for (line, column, width), share in zip(places, relative, strict=False):
-        cells[line, column : column + width, 3] = 255 * OPACITY * share
+        cells[line, column : column + width, 3] = 255 * _OPACITY * share
     return cells
 
 
 def _relative(rollout: Rollout) -> np.ndarray:
     """Return the shares from 0 for the lowest to 1 for the highest percent."""
     shares = rollout.shares.unpack()
-    low, high = float(shares.min()), float(np.quantile(shares, 1 - TOP_SHARE))
+    low, high = float(shares.min()), float(np.quantile(shares, 1 - _TOP_SHARE))
     return ((shares - low) / ((high - low) or 1.0)).clip(0, 1)
 
 
@@ -179,7 +179,7 @@ def _range(rollout: Rollout) -> str:
 def _legend(y: int, is_image: bool) -> list[str]:
     steps = np.linspace(0, 1, 64)[None]
     colors = np.zeros((1, 64, 4))
-    colors[..., :3], colors[..., 3] = GLOW, 255 * OPACITY * steps
+    colors[..., :3], colors[..., 3] = GLOW, 255 * _OPACITY * steps
     if is_image:
         colors = overlay_colors(np.full((1, 64), 128.0), steps)
     return [

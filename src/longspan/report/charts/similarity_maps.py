@@ -21,10 +21,10 @@ from longspan.results import Similarity
 
 STEPS = 15  # colors, which with that of the lines take 4 bits: a page holds a million cells
 WIDTH = 1056  # pixels of all tiles, about
-COARSE_SIDE = 8  # rows, and columns, of the tiles of a small map
+_COARSE_SIDE = 8  # rows, and columns, of the tiles of a small map
 CLIPPED = 0.005  # share of the cosines beyond each end of the color scale
 LEFT, TOP, BOTTOM = 72, 204, 52
-ENLARGED = 128  # pixels of the side of an enlarged tile
+_ENLARGED = 128  # pixels of the side of an enlarged tile
 
 
 def draw_similarity(similarity: Similarity, name: str) -> Heatmap:
@@ -59,7 +59,7 @@ def draw_similarity_grid(similarity: Similarity, name: str) -> Picture:
     url = encode_steps(_arrange(steps), np.vstack([blue_shades(STEPS), [[255, 255, 255]]]))
     elements = (
         *_enlarged_tiles(steps),
-        *_scale(LEFT + 3 * (ENLARGED + 24) + 24, low, high),
+        *_scale(LEFT + 3 * (_ENLARGED + 24) + 24, low, high),
         draw_pixels(LEFT, TOP, width, height, url),
         *_axes(rows, columns, width, height),
     )
@@ -80,7 +80,7 @@ def _coarsen(similarity: Similarity) -> tuple[np.ndarray, int, int]:
     """Return the mean vectors of at most 8 x 8 tiles, and the rows and columns of tiles."""
     assert similarity.grid is not None
     vectors = similarity.read_vectors()
-    lines = [np.arange(n) * min(n, COARSE_SIDE) // n for n in similarity.grid]
+    lines = [np.arange(n) * min(n, _COARSE_SIDE) // n for n in similarity.grid]
     rows, columns = (int(line[-1]) + 1 for line in lines)
     groups = (lines[0][:, None] * columns + lines[1]).reshape(-1)
     sums = np.zeros((rows * columns, vectors.shape[1]))
@@ -105,13 +105,13 @@ def _enlarged_tiles(steps: np.ndarray) -> list[str]:
     ]
     for i, share in enumerate((0.25, 0.5, 0.75)):
         row, column = (min(round(share * n), n - 1) for n in (rows, columns))
-        x, url = LEFT + i * (ENLARGED + 24), encode_steps(steps[row, column], blue_shades(STEPS))
-        cell = (ENLARGED / columns, ENLARGED / rows)
+        x, url = LEFT + i * (_ENLARGED + 24), encode_steps(steps[row, column], blue_shades(STEPS))
+        cell = (_ENLARGED / columns, _ENLARGED / rows)
         elements += [
-            draw_pixels(x, 28, ENLARGED, ENLARGED, url),
+            draw_pixels(x, 28, _ENLARGED, _ENLARGED, url),
             f'<rect x="{x + column * cell[0]:g}" y="{28 + row * cell[1]:g}" width="{cell[0]:g}" '
             f'height="{cell[1]:g}" fill="none" stroke="rgb{GLOW}" stroke-width="2"/>',
-            draw_label(x, 28 + ENLARGED + 16, f"row {row + 1}, column {column + 1}"),
+            draw_label(x, 28 + _ENLARGED + 16, f"row {row + 1}, column {column + 1}"),
         ]
     return elements
 

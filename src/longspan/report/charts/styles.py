@@ -35,7 +35,7 @@ SHAPES = (
 GRAY = "#888888"
 INK = "#555d65"  # of names in a file
 LETTER = 6.2  # pixels of a letter of a legend or an axis, about
-AXIS = 45  # pixels of the axis beside a plot
+_AXIS = 45  # pixels of the axis beside a plot
 # Pages set `focus` to the selected mechanisms; the others fade.
 FOCUS = "length(focus) == 0 || indexof(focus, datum.mechanism) >= 0"
 
@@ -72,7 +72,7 @@ class Medium:
     def legend_columns(self, names: Iterable[str]) -> int:
         """Return the columns of a legend that fit under a plot and its axis."""
         longest = max(map(len, names), default=1)
-        return max(1, int((self.width + AXIS) // (LETTER * longest + 36)))
+        return max(1, int((self.width + _AXIS) // (LETTER * longest + 36)))
 
 
 _FONT = {"font": "Helvetica, Arial, sans-serif", "text": {"color": INK}}

@@ -187,7 +187,7 @@ def _worst_value(cell: Cell, column: TaskColumn) -> float | None:
 
 
 COUNTED = ("parameters", "gflops", "state_bytes")  # the same on every device
-SPEEDS = ("tokens_per_second", "examples_per_second", "inference_examples_per_second")
+_SPEEDS = ("tokens_per_second", "examples_per_second", "inference_examples_per_second")
 MEMORIES = ("peak_memory", "inference_peak_memory")
 
 
@@ -231,7 +231,7 @@ def _combine(parts: Sequence[Cost], *, is_one: bool) -> Cost:
     def values(name: str) -> list[Number | None]:
         return [getattr(cost, name) for cost in parts]
 
-    fields = {name: mean(values(name)) for name in (COUNTED + SPEEDS if is_one else COUNTED)}
+    fields = {name: mean(values(name)) for name in (COUNTED + _SPEEDS if is_one else COUNTED)}
     fields |= {name: _largest(values(name)) for name in MEMORIES if is_one}
     return Cost(**fields, hardware=parts[0].hardware if is_one else None)
 

@@ -51,16 +51,16 @@ SHAPE_PATHS = {
     BOWTIE: "M1 1v8l8-8v8z",
 }
 SCRIPTS = ("tables.js", "charts.js", "page.js")
-FILTERS = {"family": "Family", "cost": "Cost", "causal": "Causal", "cross": "Cross-attention"}
+_FILTERS = {"family": "Family", "cost": "Cost", "causal": "Causal", "cross": "Cross-attention"}
 AXIS_HEIGHT, LEGEND_HEIGHT = 72, 116  # pixels below the plot of a chart; two legends
 KINDS_HEIGHT, SLANTED_HEIGHT = 24, 48  # pixels of a legend of kinds; of slanted names below
-WIDE_PICTURE = 400  # pixels from which a picture has a row of its own
+_WIDE_PICTURE = 400  # pixels from which a picture has a row of its own
 LONG = 40  # characters; longer texts in a table are broken into lines
 
 
 def _is_wide(picture: Picture) -> bool:
     """Return whether a picture has a row of its own."""
-    return picture.width > WIDE_PICTURE
+    return picture.width > _WIDE_PICTURE
 
 
 def write_page(
@@ -235,7 +235,7 @@ def _filters(table: Table) -> list[tuple[str, str, list[str]]]:
     """Return the traits in which the rows of a table differ: name, label and values."""
     traits = [row[0].traits for row in table.rows]
     filters = []
-    for name, label in FILTERS.items():
+    for name, label in _FILTERS.items():
         values = dict.fromkeys(one[name] for one in traits if name in one)
         if len(values) > 1:
             filters.append((name, label, sorted(values)))

@@ -23,18 +23,18 @@ from longspan.report.tables.table import SEPARATOR, Column, Entry, Table, slug
 
 SPREADS = ("none", "interval", "seeds")
 HEAD = "% Needs \\usepackage{booktabs}."
-SPREAD_NOTES = {
+_SPREAD_NOTES = {
     "none": "",
     "interval": "Small print: 95\\,\\% interval.",
     "seeds": "$\\pm$: standard deviation over seeds, of scores with two seeds or more.",
 }
-EMPHASIS_NOTE = (
+_EMPHASIS_NOTE = (
     "Bold: beats every other row; underlined: beaten by the bold one alone, and beats the rest. A "
     "row beats another if its score is better and a test over seeds and test examples has "
     "$p < 0.05$ after Holm's correction for all pairs of the table."
 )
-BORROWED = "Rows with one seed borrow the seed variance of the others."
-UNRANKED = "Rows with one seed are not compared: no other row shows how seeds differ."
+_BORROWED = "Rows with one seed borrow the seed variance of the others."
+_UNRANKED = "Rows with one seed are not compared: no other row shows how seeds differ."
 CHANCE = "$\\dagger$: not better than the majority class."
 
 
@@ -111,8 +111,8 @@ def _caption(board: Leaderboard, group: RowGroup, spread: str) -> str:
         tex(f"Test {metric}, under the protocol {board.title}{changed}, mean over {over}."),
         tex(f"Test split, scored examples: {'; '.join(splits)}."),
         tex(f"Tested checkpoint: {', '.join(board.selection)}."),
-        SPREAD_NOTES[spread],
-        EMPHASIS_NOTE,
+        _SPREAD_NOTES[spread],
+        _EMPHASIS_NOTE,
         *map(tex, time_notes(board)),
         *_seed_notes(group),
         CHANCE if any(cell.is_at_chance for cell in cells) else "",
@@ -124,8 +124,8 @@ def _seed_notes(group: RowGroup) -> list[str]:
     """Say where the seed variance of rows with one seed comes from."""
     noises = [cell.noise for row in group.ranked for cell in row.cells if cell and cell.noise]
     alone = [noise.seed_error is None for noise in noises if noise.is_borrowed]
-    notes = [] if all(alone) else [BORROWED]
-    return [*notes, UNRANKED] if any(alone) else notes
+    notes = [] if all(alone) else [_BORROWED]
+    return [*notes, _UNRANKED] if any(alone) else notes
 
 
 def _by_family(

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from longspan.report.tables.table import MINOR, REQUIRED, SEPARATOR, Entry, Table
 
-HEADING = 8  # width of a heading that is broken into lines
-UNLIMITED = 10_000  # columns of a terminal in which every table fits
-HINT = "`longspan report --wide` has every column and detail, `--legend` explains them."
+_HEADING = 8  # width of a heading that is broken into lines
+_UNLIMITED = 10_000  # columns of a terminal in which every table fits
+_HINT = "`longspan report --wide` has every column and detail, `--legend` explains them."
 
 
 def terminal(
@@ -35,7 +35,7 @@ def terminal(
     for about in abouts if has_legend else ():
         yield Text(f"\n{about}")
     if abouts and not has_legend:
-        yield Text(HINT, "dim")
+        yield Text(_HINT, "dim")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class _Fitted:
 
 
 def _width(grid: Grid, console: Console, options: ConsoleOptions) -> int:
-    return Measurement.get(console, options.update(max_width=UNLIMITED), grid).maximum
+    return Measurement.get(console, options.update(max_width=_UNLIMITED), grid).maximum
 
 
 def _grid(table: Table, shown: Sequence[int], detail: Callable[[str], str]) -> Grid:
@@ -83,7 +83,7 @@ def _grid(table: Table, shown: Sequence[int], detail: Callable[[str], str]) -> G
     for place, column in enumerate(table.columns[i] for i in shown):
         justify = "left" if column.kind == "text" else "right"
         cells = [line.cell_len for row in rows for line in row[place].split()]
-        width = max([HEADING, *cells, *map(len, column.name.split())])
+        width = max([_HEADING, *cells, *map(len, column.name.split())])
         name = Text("\n".join(textwrap.wrap(column.name, width)))
         # A narrow terminal breaks long words; it never hides the end of a number.
         grid.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]

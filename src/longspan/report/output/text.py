@@ -8,7 +8,7 @@ from typing import Any
 
 from longspan.report.tables.table import Entry, Table
 
-TEX = {
+_TEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"},
@@ -107,7 +107,7 @@ def _latex_entry(entry: Entry) -> str:
 
 def tex(text: str) -> str:
     """Escape the signs that LaTeX interprets."""
-    return " ".join("".join(TEX.get(sign, sign) for sign in text).split())
+    return " ".join("".join(_TEX.get(sign, sign) for sign in text).split())
 
 
 def to_csv(tables: Sequence[Table]) -> str:

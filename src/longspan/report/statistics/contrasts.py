@@ -14,8 +14,8 @@ from longspan.metrics import Metric
 from longspan.report.statistics.noise import Noise
 
 LEVEL = 0.05  # of significance, two-sided
-NODES = 96  # of the quadrature over the unknown spread of the seeds
-CUTOFF = 46.0  # exp(-CUTOFF / 2) is 1e-10, where densities are cut off
+_NODES = 96  # of the quadrature over the unknown spread of the seeds
+_CUTOFF = 46.0  # exp(-CUTOFF / 2) is 1e-10, where densities are cut off
 Values = np.ndarray | np.floating
 
 
@@ -156,8 +156,8 @@ def two_sided(
     )
     fixed = (df <= 0) | (a2 == 0)
     df = np.where(df > 0, df, 1.0)
-    half = np.sqrt(2 * CUTOFF / df)
-    nodes = np.linspace(-CUTOFF / df - half, half, NODES)
+    half = np.sqrt(2 * _CUTOFF / df)
+    nodes = np.linspace(-_CUTOFF / df - half, half, _NODES)
     weights = np.exp(0.5 * df * (nodes - np.expm1(nodes)))
     tails = _tails(size, a2 * np.exp(-nodes) + b2)
     return np.where(fixed, _tails(size, b2), (weights * tails).sum(axis=0) / weights.sum(axis=0))

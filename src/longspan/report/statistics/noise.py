@@ -17,7 +17,7 @@ from longspan.report.numbers import Number
 from longspan.results import Result
 from longspan.results.packing import EXAMPLE
 
-TIE = 1e-12  # smaller spreads of seeds are rounding
+_TIE = 1e-12  # smaller spreads of seeds are rounding
 DRAWS = 2000  # resamples of a bootstrap
 
 
@@ -221,7 +221,7 @@ def measure_noise(
     # Of equal variances, such as those of a lone row, the first counts.
     larger = max((pooled or row_variance, row_variance), key=lambda one: one.value)
     seed_error = math.sqrt(larger.value / count)
-    if seed_error < TIE:
+    if seed_error < _TIE:
         seed_error = 0.0 if is_known else math.nan
     whole, shared = _example_variance(sample, count if seed_error else 1)
     if sample is None and metric.comparison == "mcnemar" and (count == 1 or not seed_error):

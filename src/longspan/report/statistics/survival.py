@@ -28,8 +28,8 @@ STEPS = Metric(
     columns=("steps",),
     finalize=lambda sums: sums[..., 0],
 )
-MOST_SPLITS = 200_000  # splits of which all are counted: those of 10 seeds against 10
-ROUNDING = 1e-9
+_MOST_SPLITS = 200_000  # splits of which all are counted: those of 10 seeds against 10
+_ROUNDING = 1e-9
 Evaluation = tuple[int, float, float]  # step, seconds, validation score
 
 
@@ -97,7 +97,7 @@ class Survival:
         for step in sorted({time.step for time in self.times if time.is_solved}):
             at_risk = sum(time.step >= step for time in self.times)
             unsolved *= 1 - self.times.count(Time(step, True)) / at_risk
-            if unsolved <= 0.5 + ROUNDING:
+            if unsolved <= 0.5 + _ROUNDING:
                 return step
         return None
 
@@ -149,13 +149,13 @@ def log_rank(one: Sequence[Time], other: Sequence[Time]) -> tuple[float, float]:
     Returns:
         The seeds of the first row that solve beyond those expected of equal rows, and the
         two-sided p: the share of the splits of all seeds that differ as much. Where there are more
-        than `MOST_SPLITS`, it is that of a normal variable with the variance over the splits.
+        than `_MOST_SPLITS`, it is that of a normal variable with the variance over the splits.
     """
     scores, size, total = _log_rank_scores([*one, *other]), len(one), len(one) + len(other)
     excess = float(scores[:size].sum())
-    if math.comb(total, size) <= MOST_SPLITS:
+    if math.comb(total, size) <= _MOST_SPLITS:
         sums, ways = _sums_of_splits(scores, size)
-        return excess, float(ways[np.abs(sums) >= abs(excess) - ROUNDING].sum() / ways.sum())
+        return excess, float(ways[np.abs(sums) >= abs(excess) - _ROUNDING].sum() / ways.sum())
     variance = size * len(other) / (total * (total - 1)) * float(scores @ scores)
     return excess, math.erfc(abs(excess) / math.sqrt(2 * variance)) if variance else 1.0
 

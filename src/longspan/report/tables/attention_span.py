@@ -19,7 +19,7 @@ ABOUT = (
     "over validation samples (± standard deviation between samples); mean over the analyzed seeds. "
     "Uniform: span if all tokens weighed the same."
 )
-ABOUT_SPECTRUM = (
+_ABOUT_SPECTRUM = (
     "Sum of the largest singular values of attention over the sum of all, mean over validation "
     "samples, layers and heads (Wang et al. 2020, figure 1); columns: how many, as a share of the "
     "tokens. Near 100 %: few directions hold the matrix."
@@ -27,7 +27,7 @@ ABOUT_SPECTRUM = (
 READING_ERROR = 50  # tokens; the heights of the bars were read off the figure
 # By task: height of the bar of figure 2, shortest and longest input that it compares with.
 # Text was run at 1,000 to 4,000 bytes; the paper does not say which length the figure shows.
-PUBLISHED_SPANS = {
+_PUBLISHED_SPANS = {
     "listops": (750, 1_999, 2_048),
     "text": (350, 1_000, 4_096),
     "retrieval": (1_350, 4_000, 4_096),
@@ -54,7 +54,7 @@ def uniform_span(spans: Sequence[AttentionSpans]) -> float:
 
 def published_span(line: TaskRow) -> int | None:
     """Return the height of the published bar; None where the inputs have other lengths."""
-    tokens, shortest, longest = PUBLISHED_SPANS.get(line.task.task, (0, 1, 0))
+    tokens, shortest, longest = _PUBLISHED_SPANS.get(line.task.task, (0, 1, 0))
     return tokens if shortest <= max(run.length for run in line.runs) <= longest else None
 
 
@@ -87,7 +87,7 @@ def attention_span(board: Leaderboard, analyses: Sequence[Analysis]) -> list[Tab
                 make_table(
                     f"{board.title}-attention-span-{column.label}",
                     f"{column.label}: attention span, tokens",
-                    [MECHANISM, SPAN, *map(_layer, range(layers)), UNIFORM, *SIZES],
+                    [MECHANISM, _SPAN, *map(_layer, range(layers)), UNIFORM, *SIZES],
                     rows,
                     about=ABOUT,
                     notes=[f"No span: {refusal}." for refusal in sorted(refusals)],
@@ -113,7 +113,7 @@ def attention_spectrum(board: Leaderboard, analyses: Sequence[Analysis]) -> list
                     f"{column.label}: cumulative share of singular values, %",
                     [MECHANISM, *map(_rank, RANKS)],
                     lines,
-                    about=ABOUT_SPECTRUM,
+                    about=_ABOUT_SPECTRUM,
                 )
             )
     return tables
@@ -160,7 +160,7 @@ SIZES = (
     Column("Samples", "higher", value=lambda x: min(one.samples for one in spans_of(x))),
     Column("Seeds", "higher", value=lambda x: len(spans_of(x))),
 )
-SPAN = Column(
+_SPAN = Column(
     name="Span",
     kind="higher",
     about="Mean over layers and heads.",
@@ -169,7 +169,7 @@ SPAN = Column(
 REQUIRED = (
     TASK,
     replace(MECHANISM, name="Row"),
-    replace(SPAN, about="± standard deviation between samples."),
+    replace(_SPAN, about="± standard deviation between samples."),
     replace(UNIFORM, about="Span if all tokens weighed the same."),
     Column(
         name="Published",

@@ -165,7 +165,7 @@ def _end_of_steps(line: TaskRow, end: str) -> Number | None:
 
 FAMILY_ABOUT = "Class of Tay et al. 2022, Efficient Transformers: A Survey; dense: every pair."
 MARGIN = "Score less that of the majority class, or of the best rule if that is better."
-FAMILY = Column("Family", "text", FAMILY_ABOUT, lambda x: x.row.family)
+_FAMILY = Column("Family", "text", FAMILY_ABOUT, lambda x: x.row.family)
 ROW = Column("Mechanism", "text", value=name_entry)  # of tables whose subject is a row
 MECHANISM = Column("Mechanism", "text", value=lambda x: name_entry(x.row))
 TASK = Column("Task", "text", value=lambda x: x.task.label)
@@ -177,7 +177,7 @@ TOKENS_PER_SECOND = Column(
     value=lambda x: x.cost.tokens_per_second,
     show=magnitude,
 )
-EXAMPLES_PER_SECOND = Column(
+_EXAMPLES_PER_SECOND = Column(
     name="Examples/s",
     kind="higher",
     about="Training.",
@@ -219,7 +219,7 @@ TRAINING_TIME = Column(
     value=lambda x: mean([run.seconds for run in x.runs]),
     show=duration,
 )
-HARDWARE = Column("Hardware", "text", value=lambda x: x.cost.hardware, wraps=True)
+_HARDWARE = Column("Hardware", "text", value=lambda x: x.cost.hardware, wraps=True)
 
 COST = (
     MECHANISM,
@@ -250,18 +250,18 @@ COST = (
         value=lambda x: quotient(x.cost.peak_memory, x.baseline_cost.peak_memory),
         show=ratio,
     ),
-    EXAMPLES_PER_SECOND,
+    _EXAMPLES_PER_SECOND,
     INFERENCE_SPEED,
     INFERENCE_MEMORY,
     TRAINING_TIME,
-    HARDWARE,
+    _HARDWARE,
 )
 
 SCORES = (
     Column("Protocol", "text", value=lambda x: x.board.protocol),
     Column("Budget", "text", value=lambda x: x.board.budget),
     Column("Mechanism", "text", value=lambda x: x.row.mechanism),
-    FAMILY,
+    _FAMILY,
     Column("Row", "text", value=lambda x: name_entry(x.row)),
     Column("Overridden", "text", value=lambda x: "yes" if x.row.is_overridden else "no"),
     TASK,
@@ -335,5 +335,5 @@ SCORES = (
         kind="text",
         value=lambda x: x.cell and ", ".join(sorted({run.backend_used for run in x.cell.runs})),
     ),
-    HARDWARE,
+    _HARDWARE,
 )

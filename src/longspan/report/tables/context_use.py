@@ -17,7 +17,7 @@ LEFT = (
     "blocks of 16 targets. Effective: the smallest of these contexts whose loss exceeds that of "
     "the longest one by the tolerance at most. Rows with other longest contexts have other targets."
 )
-POSITION = (
+_POSITION = (
     "Mean loss of the targets at each position of held-out segments, in nats per token; below, in "
     "bits. State: kept from segment to segment, as in training; new: the model begins anew with "
     "every segment."
@@ -120,7 +120,7 @@ def _table(name: str, title: str, heading: str, rows: Sequence[Measured]) -> Tab
         *(_value_column(name, is_loss=is_loss) for name in ordered),
         _SPLIT if is_loss else sizes,
     ]
-    about = {"State": POSITION, "Layer": PARTS, "Part": BUCKETS}[heading]
+    about = {"State": _POSITION, "Layer": PARTS, "Part": BUCKETS}[heading]
     return make_table(name, title, columns, rows, about=about)
 
 

@@ -24,17 +24,17 @@ from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import Result
 
 LRA = (*FIVE, SIXTH)
-NEITHER = ("copying", "needle", "recall", *(f"masked_{task}" for task in LRA))
-WORD_PIECES = "tokenizer:"  # beginning of the option `vocabulary` of a task with a tokenizer
+_NEITHER = ("copying", "needle", "recall", *(f"masked_{task}" for task in LRA))
+_WORD_PIECES = "tokenizer:"  # beginning of the option `vocabulary` of a task with a tokenizer
 ORDERS = 40_320  # random orders of mechanisms; all of them up to 8 mechanisms
-FEWEST = 6  # mechanisms of a correlation: of 5, only the two extreme orders have a p below 0.05
+_FEWEST = 6  # mechanisms of a correlation: of 5, only the two extreme orders have a p below 0.05
 ABOUT = (
     "Spearman's rank correlation of the mechanisms' test scores on a task of Long Range Arena and "
     "on a downstream task: 1 if both rank them alike, −1 if in opposite order; scores that are "
     "better when lower are turned round. Below: the 95 % interval over mechanisms (Bonett and "
     f"Wright 2000). p: share of all orders, or of {ORDERS:,} random ones, that agree or disagree "
     "as much, corrected for the rows of the table (Holm). Bold: below 0.05. Fewer than "
-    f"{FEWEST} mechanisms have no correlation."
+    f"{_FEWEST} mechanisms have no correlation."
 )
 
 
@@ -67,8 +67,8 @@ class _Pair(NamedTuple):
 
 
 def correlate(x: Sequence[Number], y: Sequence[Number]) -> Correlation | None:
-    """Correlate two lists of scores; None for fewer than `FEWEST`, or if all of one are equal."""
-    if len(x) < FEWEST or min(len({*x}), len({*y})) < 2:
+    """Correlate two lists of scores; None for fewer than `_FEWEST`, or if all of one are equal."""
+    if len(x) < _FEWEST or min(len({*x}), len({*y})) < 2:
         return None
     from scipy.stats import permutation_test, rankdata
 
@@ -157,11 +157,11 @@ def _has_role(board: Leaderboard, column: int, is_lra: bool) -> bool:
     """Return whether a task is one of Long Range Arena under its rules, or a downstream one."""
     task, runs = board.columns[column].task, [run for x in board.rows for run in x.runs(column)]
     has_rules = task in LRA and not any(map(_has_tokenizer, runs))
-    return bool(runs) and (has_rules if is_lra else not has_rules and task not in NEITHER)
+    return bool(runs) and (has_rules if is_lra else not has_rules and task not in _NEITHER)
 
 
 def _has_tokenizer(run: Result) -> bool:
-    return str(run.config.task.options.get("vocabulary")).startswith(WORD_PIECES)
+    return str(run.config.task.options.get("vocabulary")).startswith(_WORD_PIECES)
 
 
 def _published(figures: Sequence[PublishedFigure]) -> Iterator[tuple[str, list, list]]:

@@ -27,7 +27,7 @@ PUBLISHED = (
     f"Speed and memory over those of {BASELINE} at the same length, as published and here. The "
     "published figures are of other hardware, 32 rows, and dense attention that keeps its scores."
 )
-LRA_SUITE = "lra-speed"  # with the model of the published figures
+_LRA_SUITE = "lra-speed"  # with the model of the published figures
 _Group = tuple[str, str, str, float]  # precision, scope, work and padding
 
 
@@ -188,7 +188,7 @@ def _comparisons(
     record: EfficiencyRecord, figures: Sequence[PublishedFigure]
 ) -> Iterable[_Compared]:
     """Yield published ratios of speed and memory, and ours at the same length."""
-    if record.suite != LRA_SUITE:
+    if record.suite != _LRA_SUITE:
         return
     trained = [x for x in record.measurements if (x.scope, x.work) == ("model", "training")]
     ours = {"steps_per_second": over_baseline, "memory": memory_over_baseline}
@@ -225,7 +225,7 @@ def _published_table(record: EfficiencyRecord, compared: Sequence[_Compared]) ->
     return make_table(f"{record.suite}-published", title, columns, compared, about=PUBLISHED)
 
 
-FITTED = 3  # longest lengths of a fitted exponent
+_FITTED = 3  # longest lengths of a fitted exponent
 
 
 def _group(one: Measurement) -> _Group:
@@ -258,8 +258,8 @@ def exponent(measurements: Sequence[Measurement]) -> float | None:
     Args:
         measurements: measurements of a mechanism and a group.
     """
-    points = _points(measurements)[-FITTED:]
-    if len(points) < FITTED:
+    points = _points(measurements)[-_FITTED:]
+    if len(points) < _FITTED:
         return None
     x, y = ([math.log(value) for value in values] for values in zip(*points, strict=True))
     return statistics.linear_regression(x, y).slope

@@ -56,7 +56,7 @@ from longspan.results import BASELINE, Failure, Result
 from longspan.results.commands import commands_of
 
 # The one rule behind ranks, bold and underlined type and arrows; docs/arena/report.md repeats it.
-RANKING_RULE = (
+_RANKING_RULE = (
     "One row beats another if its score is better and the difference is significant: p < 0.05 "
     "after Holm's correction for all pairs of the table, in a two-sided test over seeds and test "
     "examples, which are paired where both rows were scored on the same.\n"
@@ -75,7 +75,7 @@ LEGEND = (
     "seeds. At chance: the interval reaches down to the majority class; a mean with such a score "
     "is neither bold nor underlined. No margin: the rules were not scored, or there is no majority "
     "class.\n"
-    f"{RANKING_RULE}\n"
+    f"{_RANKING_RULE}\n"
     "Intervals cover seeds, with the same variance, and test examples where the score of every "
     "example was recorded. Without a seed variance they cover test examples and say nothing about "
     "other seeds.\n"
@@ -83,7 +83,7 @@ LEGEND = (
     f"as {100 * FAILED:.0f} % where nothing was learned. Costs need all tasks; memory is the "
     "largest."
 )
-TIME_RULE = (
+_TIME_RULE = (
     "Solved: seeds that reach the validation score in brackets, which ends their training; the "
     "others are censored at their last step. Steps: median over seeds to the first evaluation with "
     "that score (Kaplan and Meier). Their 95 % intervals are those of Wilson, and of Brookmeyer "
@@ -212,7 +212,7 @@ def _name(row: Row) -> Entry:
 
 def time_notes(board: Leaderboard) -> list[str]:
     """Return how to read the outcomes of tasks with a goal, if there are any."""
-    return [TIME_RULE] * any(column.goal is not None for column in board.columns)
+    return [_TIME_RULE] * any(column.goal is not None for column in board.columns)
 
 
 def count_times(columns: Sequence[Column]) -> int:

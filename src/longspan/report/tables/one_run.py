@@ -15,7 +15,7 @@ from longspan.report.tables.table import SEPARATOR, Column, Entry, Table, loss_e
 from longspan.results import Point, Result, Slice
 from longspan.results.commands import run_command
 
-PAIR = (
+_PAIR = (
     Column("Setting", "text", value=lambda pair: pair[0]),
     Column("Value", "text", value=lambda pair: pair[1], wraps=True),
 )
@@ -142,7 +142,7 @@ def cost(board: Leaderboard) -> list[Table]:
         if entry.value is not None and column not in (columns.MECHANISM, columns.TASK)
     ]
     pairs.append(("Training steps", f"{_only_run(board).steps:,}"))
-    return [make_table("run-cost", "Cost", PAIR, pairs)]
+    return [make_table("run-cost", "Cost", _PAIR, pairs)]
 
 
 def configuration(board: Leaderboard) -> list[Table]:
@@ -157,7 +157,7 @@ def configuration(board: Leaderboard) -> list[Table]:
         ("changed by the budget", changed),
         *flatten(run.config).items(),
     ]
-    return [make_table("run-configuration", "Configuration", PAIR, _texts(pairs))]
+    return [make_table("run-configuration", "Configuration", _PAIR, _texts(pairs))]
 
 
 def provenance(board: Leaderboard) -> list[Table]:
@@ -179,7 +179,7 @@ def provenance(board: Leaderboard) -> list[Table]:
         *_start(run),
         *((f"version of {name}", version) for name, version in sorted(run.versions.items())),
     ]
-    return [make_table("run-provenance", "Provenance", PAIR, _texts(pairs))]
+    return [make_table("run-provenance", "Provenance", _PAIR, _texts(pairs))]
 
 
 def _start(run: Result) -> list[tuple[str, Any]]:

@@ -29,7 +29,7 @@ ABOUT = (
     "published figure is given for FLOPs under the same protocol, counted as multiply-adds: half "
     "of the operations counted elsewhere in this report."
 )
-LENGTH_TOLERANCE = 0.03  # "4K" is 4000 or 4096 tokens
+_LENGTH_TOLERANCE = 0.03  # "4K" is 4000 or 4096 tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,8 +130,8 @@ QUANTITIES = {
     "train_accuracy": _quantity("Training accuracy, %", _train_accuracy),
     "words_per_second": _quantity("Training, words/s", show=magnitude),
 }
-COMPARABLE = ("gflops",)  # ours under the same protocol should equal the published one
-ON_HARDWARE = ("steps_per_second", "memory", "words_per_second")  # only one device compares
+_COMPARABLE = ("gflops",)  # ours under the same protocol should equal the published one
+_ON_HARDWARE = ("steps_per_second", "memory", "words_per_second")  # only one device compares
 
 
 def _column_of(figure: PublishedFigure) -> Column:
@@ -228,7 +228,7 @@ def _row_comparisons(
                 else "",
                 our_base=None if figure.metric else _our_base(board, i, cell, figure),
                 ratio=quotient(value, figure.value)
-                if is_same and figure.quantity in COMPARABLE
+                if is_same and figure.quantity in _COMPARABLE
                 else None,
             )
 
@@ -236,7 +236,7 @@ def _row_comparisons(
 def is_at_length(length: int, figure: PublishedFigure) -> bool:
     """Return whether a length is that of a published figure; a figure may have none."""
     published = figure.length
-    return published is None or abs(length - published) <= LENGTH_TOLERANCE * published
+    return published is None or abs(length - published) <= _LENGTH_TOLERANCE * published
 
 
 def _our_value(cell: Cell | None, figure: PublishedFigure) -> Number | None:
@@ -249,7 +249,7 @@ def _our_value(cell: Cell | None, figure: PublishedFigure) -> Number | None:
 def _our_base(board: Leaderboard, i: int, cell: Cell, figure: PublishedFigure) -> Number | None:
     base = board.baseline.cells[i] if board.baseline else None
     same = base is not None and base.cost.hardware == cell.cost.hardware
-    return _our_value(base, figure) if same or figure.quantity not in ON_HARDWARE else None
+    return _our_value(base, figure) if same or figure.quantity not in _ON_HARDWARE else None
 
 
 def _mechanism(x: Comparison) -> Entry:

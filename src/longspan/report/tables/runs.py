@@ -41,12 +41,12 @@ GAP = (
     "Both are evaluated without dropout, train on a sample of the split. A dash: the record has no "
     "such score."
 )
-TUNING = (
+_TUNING = (
     "Every trial, scored on validation alone. Bold: selected, and then scored on test. Other test "
     "scores were measured after the selection (--score-trials) and decide nothing."
 )
-ALARMS = "Alarms raised during training in runs that finished."
-FAILURES = "Runs without a score. A task with a failed run has no mean over seeds."
+_ALARMS = "Alarms raised during training in runs that finished."
+_FAILURES = "Runs without a score. A task with a failed run has no mean over seeds."
 
 
 def _gap(line: TaskRow) -> Entry:
@@ -95,9 +95,9 @@ def _test_field(line: TaskRow, name: str) -> Number | None:
 
 
 SEED = Column("Seed", "lower", value=lambda x: x.item.seed)
-RUN_SEED = Column("Seed", "lower", value=lambda x: x.run.seed)
+_RUN_SEED = Column("Seed", "lower", value=lambda x: x.run.seed)
 STEP = Column("Step", "lower", value=lambda x: x.item.step)
-DATA_WAIT = Column(
+_DATA_WAIT = Column(
     name="Data wait",
     kind="lower",
     about="Share of the training time spent waiting for batches.",
@@ -114,7 +114,7 @@ TEST = Column(
     kind="score",
     value=lambda x: score_entry(mean_score_on(x.runs, "test"), x.metric),
 )
-GENERALIZATION_GAP_COLUMNS = (
+_GENERALIZATION_GAP_COLUMNS = (
     MECHANISM,
     TASK,
     Column(
@@ -130,28 +130,28 @@ GENERALIZATION_GAP_COLUMNS = (
     Column("Seeds", "higher", value=lambda x: len(x.runs)),
 )
 
-TRIAL_TEST = Column("Test", "score", "Not read by the selection.", _trial_test)
-TUNING_COLUMNS = (
+_TRIAL_TEST = Column("Test", "score", "Not read by the selection.", _trial_test)
+_TUNING_COLUMNS = (
     MECHANISM,
     TASK,
     SEED,
     Column("Trial", "text", "Changed fields.", _trial),
     Column("Validation", "score", value=_trial_score),
-    TRIAL_TEST,
+    _TRIAL_TEST,
     Column("Failed", "text", value=lambda x: x.item.failure),
     Column("Rule", "text", value=lambda x: x.run.tuning.rule),
 )
 
-ALARMS_COLUMNS = (
+_ALARMS_COLUMNS = (
     MECHANISM,
     TASK,
-    RUN_SEED,
+    _RUN_SEED,
     Column("Alarm", "text", value=lambda x: x.item.kind),
     STEP,
     Column("Message", "text", value=lambda x: x.item.message),
 )
 
-FAILURES_COLUMNS = (
+_FAILURES_COLUMNS = (
     MECHANISM,
     TASK,
     SEED,
@@ -163,7 +163,7 @@ FAILURES_COLUMNS = (
 RUNS = (
     MECHANISM,
     TASK,
-    RUN_SEED,
+    _RUN_SEED,
     TEST,
     VALIDATION,
     Column("Test loss", "lower", value=lambda x: loss_entry(_test_field(x, "loss"), x.run.main)),
@@ -181,7 +181,7 @@ RUNS = (
         value=lambda x: x.run.selected_step,
     ),
     TRAINING_TIME,
-    DATA_WAIT,
+    _DATA_WAIT,
     TOKENS_PER_SECOND,
     MEMORY,
     INFERENCE_SPEED,
@@ -217,7 +217,7 @@ def generalization_gap(board: Leaderboard) -> list[Table]:
         return []
     lines.sort(key=lambda line: board.columns.index(line.task))
     title = "Generalization gap"
-    return _table(board, "generalization-gap", title, GENERALIZATION_GAP_COLUMNS, lines, GAP)
+    return _table(board, "generalization-gap", title, _GENERALIZATION_GAP_COLUMNS, lines, GAP)
 
 
 def tuning(board: Leaderboard) -> list[Table]:
@@ -229,8 +229,8 @@ def tuning(board: Leaderboard) -> list[Table]:
         for trial in (run.tuning.trials if run.tuning else ())
     ]
     has_test = any(line.item.test_metrics for line in lines)
-    shown = [x for x in TUNING_COLUMNS if has_test or x is not TRIAL_TEST]
-    return _table(board, "tuning", "Hyperparameter search", shown, lines, TUNING)
+    shown = [x for x in _TUNING_COLUMNS if has_test or x is not _TRIAL_TEST]
+    return _table(board, "tuning", "Hyperparameter search", shown, lines, _TUNING)
 
 
 def alarms(board: Leaderboard) -> list[Table]:
@@ -241,7 +241,7 @@ def alarms(board: Leaderboard) -> list[Table]:
         for run in line.runs
         for alarm in run.alarms
     ]
-    return _table(board, "alarms", "Alarms", ALARMS_COLUMNS, lines, ALARMS)
+    return _table(board, "alarms", "Alarms", _ALARMS_COLUMNS, lines, _ALARMS)
 
 
 def failures(board: Leaderboard) -> list[Table]:
@@ -252,7 +252,7 @@ def failures(board: Leaderboard) -> list[Table]:
         if line.cell
         for failure in line.cell.failures
     ]
-    return _table(board, "failures", "Failures", FAILURES_COLUMNS, lines, FAILURES)
+    return _table(board, "failures", "Failures", _FAILURES_COLUMNS, lines, _FAILURES)
 
 
 def _table(

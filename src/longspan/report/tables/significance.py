@@ -16,7 +16,7 @@ ABOUT = (
     "one seed, and no seed variance to borrow."
 )
 
-TIMES_ABOUT = (
+_TIMES_ABOUT = (
     "Mean steps of the row less those of the column, censored runs with their last step, and below "
     "the p of the log-rank test (two-sided, for the pair alone). Bold: p < 0.05 after Holm's "
     "correction for the pairs with a p. A dash: the pair has too few seeds to be significant."
@@ -67,6 +67,6 @@ def _matrix(board: Leaderboard, group: RowGroup, i: int, ranked: Sequence[int]) 
         ],
         rows,
         metric=task.ranked_by,
-        about=ABOUT if task.goal is None else TIMES_ABOUT,
+        about=ABOUT if task.goal is None else _TIMES_ABOUT,
         notes=[f"Not significantly different from any row: {', '.join(equal)}."] if equal else (),
     )

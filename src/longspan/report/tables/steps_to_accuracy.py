@@ -13,7 +13,7 @@ from longspan.results import Result
 from longspan.wording import counted
 
 SHARES = (0.5, 0.75, 0.9)  # of the way from the baseline to the best run
-LITERATURE = {("image", "accuracy"): (0.30, 0.35)}  # goals of Tay et al. 2021, section 3
+_LITERATURE = {("image", "accuracy"): (0.30, 0.35)}  # goals of Tay et al. 2021, section 3
 ABOUT = (
     "Optimizer steps and seconds of training until the first evaluation that reaches a validation "
     "score; means over the seeds that reach it, whose number is given. A mean of some seeds alone "
@@ -94,7 +94,7 @@ def goals(task: str, runs: Sequence[Result]) -> list[float]:
     low = _baseline(runs, curves, metric)
     candidates = {
         *(low + share * (best - low) for share in SHARES),
-        *LITERATURE.get((task, metric.name), ()),
+        *_LITERATURE.get((task, metric.name), ()),
     }
     better = [x for x in candidates if metric.is_better(x, low) and not metric.is_better(x, best)]
     return sorted(better, key=metric.signed)

@@ -28,7 +28,7 @@ from longspan.files import explain_read_error, file_sha256, read_file
 from longspan.metrics.coreference import Mention
 
 PublishedSplit = Literal["train", "development", "test"]
-PUBLISHED_SPLITS: tuple[PublishedSplit, ...] = ("train", "development", "test")
+_PUBLISHED_SPLITS: tuple[PublishedSplit, ...] = ("train", "development", "test")
 
 URL = "https://conll.cemantix.org/2012/data.html"
 
@@ -73,20 +73,20 @@ class ConllFiles(SourceFiles):
     @property
     def paths(self) -> list[Path]:
         """All files."""
-        return [path for split in PUBLISHED_SPLITS for path in self.files[split]]
+        return [path for split in _PUBLISHED_SPLITS for path in self.files[split]]
 
     @property
     def origin(self) -> dict[str, Any]:
         """Number and total size of the files of each split."""
         sizes = {
-            split: sum(x.stat().st_size for x in self.files[split]) for split in PUBLISHED_SPLITS
+            split: sum(x.stat().st_size for x in self.files[split]) for split in _PUBLISHED_SPLITS
         }
-        counts = {split: len(self.files[split]) for split in PUBLISHED_SPLITS}
+        counts = {split: len(self.files[split]) for split in _PUBLISHED_SPLITS}
         return {"form": "columns", "files": counts, "bytes": sizes}
 
     def checksums(self) -> dict[str, str]:
         """Return a sha256 for each split: that of the list of those of its files."""
-        return {split: _joint_sha256(self.files[split]) for split in PUBLISHED_SPLITS}
+        return {split: _joint_sha256(self.files[split]) for split in _PUBLISHED_SPLITS}
 
 
 def find(data: Path | None, language: str = "english") -> ConllFiles:
@@ -284,14 +284,14 @@ def _joined_files(root: Path, language: str) -> dict[PublishedSplit, tuple[Path,
     """Return the one file of each split, if there are such."""
     return {
         split: tuple(sorted(root.glob(f"{_SHORT[split]}.{language}.*{_SUFFIX}")))[:1]
-        for split in PUBLISHED_SPLITS
+        for split in _PUBLISHED_SPLITS
     }
 
 
 def _separate_files(root: Path, language: str) -> dict[PublishedSplit, tuple[Path, ...]]:
     """Return the files below the folders of the splits, if there are such."""
     folders = {
-        split: root / split / "data" / language / "annotations" for split in PUBLISHED_SPLITS
+        split: root / split / "data" / language / "annotations" for split in _PUBLISHED_SPLITS
     }
     return {split: tuple(sorted(x.rglob(f"*{_SUFFIX}"))) for split, x in folders.items()}
 

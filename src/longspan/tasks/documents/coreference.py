@@ -133,7 +133,7 @@ class DocumentEncoder:
         )
 
 
-def restore_document(details: dict[str, Any], clusters: Sequence[Sequence[Mention]]) -> Document:
+def _restore_document(details: dict[str, Any], clusters: Sequence[Sequence[Mention]]) -> Document:
     """Return the document of some details, with other clusters.
 
     Names of speakers are not stored: all are "-".
@@ -426,7 +426,7 @@ class Coreference(PieceTask):
         texts = {}
         for row, clusters in zip(rows.tolist(), self.clusters(split, rows, logits), strict=True):
             details = self.load_details(split, row)
-            texts[details["id"]] = conll.format_document(restore_document(details, clusters))
+            texts[details["id"]] = conll.format_document(_restore_document(details, clusters))
         return texts
 
     def compute_groupings(self, examples: Examples) -> list[Grouping]:

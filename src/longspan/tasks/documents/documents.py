@@ -87,7 +87,7 @@ class DocumentTask(EncodedTextTask):
     ) -> tuple[dict[str, Examples], dict[str, Any]]:
         """Return the examples of each split, and the facts of a manifest that describe them."""
         examples, facts = self.encode_splits(splits)
-        leaks = {f"{x} in {y}": report_leaks(splits[x], splits[y]) for x, y in _LEAKS}
+        leaks = {f"{x} in {y}": _report_leaks(splits[x], splits[y]) for x, y in _LEAKS}
         return examples, {"cut": facts["cut"], "leaks": leaks, **facts}
 
     def groupings(self, split: Split) -> list[Grouping]:
@@ -108,7 +108,7 @@ class DocumentTask(EncodedTextTask):
         return f"{shown} = {self.class_name(label)}"
 
 
-def report_leaks(documents: LabeledTexts, other_split: LabeledTexts) -> dict[str, Any]:
+def _report_leaks(documents: LabeledTexts, other_split: LabeledTexts) -> dict[str, Any]:
     """Return how many documents are in another split, exactly or nearly, and their rows."""
     leaks = find_leaks(documents.texts, other_split.texts)
     exact = sum(leak.is_exact for leak in leaks)

@@ -41,7 +41,7 @@ from longspan.tasks.info import TaskInfo
 from longspan.tasks.registry import register
 
 URL = "https://zenodo.org/records/1489920"
-SPLITS_URL = "https://raw.githubusercontent.com/allenai/longformer/master/scripts/hp-splits.json"
+_SPLITS_URL = "https://raw.githubusercontent.com/allenai/longformer/master/scripts/hp-splits.json"
 CLASSES = ("mainstream", "hyperpartisan")
 PUBLISHED = {"train": "train", "validation": "dev", "test": "test"}  # names in hp-splits.json
 
@@ -151,7 +151,7 @@ def read_published_splits(source: HyperpartisanFiles) -> dict[str, np.ndarray]:
     """
     if source.splits is None:
         raise DataError(
-            f"{source.articles.parent} has no {_SPLITS}; download {SPLITS_URL} to that folder, or "
+            f"{source.articles.parent} has no {_SPLITS}; download {_SPLITS_URL} to that folder, or "
             "set split='clean'"
         )
     try:
@@ -164,7 +164,7 @@ def read_published_splits(source: HyperpartisanFiles) -> dict[str, np.ndarray]:
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise DataError(
             f"{source.splits} must be JSON with the article ids of train, dev and test; download "
-            f"it again from {SPLITS_URL}"
+            f"it again from {_SPLITS_URL}"
         ) from error
     return ids
 

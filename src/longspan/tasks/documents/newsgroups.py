@@ -211,7 +211,7 @@ def _posts(path: Path) -> Iterator[tuple[str, Post]]:
         yield folder, Post(f"{group}/{number}", text, GROUPS.index(group), _FOLDERS[folder])
 
 
-TEST_SHARE = 0.2  # of a copy that is not split by date
+_TEST_SHARE = 0.2  # of a copy that is not split by date
 _EMPTIED = b" "  # examples need a token
 
 
@@ -294,7 +294,7 @@ def _choose_rows(posts: list[Post]) -> dict[str, np.ndarray]:
     splits = np.array([post.split or "" for post in posts])
     shares = {"validation": HELD_OUT_SHARE}
     if not posts[0].split:
-        return _hold_out(posts, np.arange(len(posts)), {**shares, "test": TEST_SHARE})
+        return _hold_out(posts, np.arange(len(posts)), {**shares, "test": _TEST_SHARE})
     rows = _hold_out(posts, np.flatnonzero(splits == "train"), shares)
     return {**rows, "test": np.flatnonzero(splits == "test")}
 

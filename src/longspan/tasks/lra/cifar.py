@@ -35,7 +35,7 @@ LABEL = "label"
 _JPEG = b"\xff\xd8"
 
 
-def read_labels(path: Path) -> np.ndarray:
+def _read_labels(path: Path) -> np.ndarray:
     """Return the labels of a file, (N,) integers.
 
     Raises:
@@ -52,11 +52,11 @@ def read_labels(path: Path) -> np.ndarray:
     return column.to_numpy()
 
 
-def is_jpeg(path: Path) -> bool:
+def _is_jpeg(path: Path) -> bool:
     """Return whether the first image of a file is a JPEG, so that its pixels are not exact.
 
     Raises:
-        DataError: as `read_labels`.
+        DataError: as `_read_labels`.
     """
     return next(_read_contents(path, 1))[0].startswith(_JPEG)
 
@@ -328,12 +328,12 @@ def _parquet_copy(folder: Path) -> Iterator[CifarFiles]:
     if not all(files.values()):
         return
     paths = [path for split in SOURCE_SPLITS for path in files[split]]
-    labels = {path: _check_classes(read_labels(path), str(path)) for path in paths}
+    labels = {path: _check_classes(_read_labels(path), str(path)) for path in paths}
     yield CifarFiles(
         form="parquet",
         files=files,
         rows=sum(map(len, labels.values())),
-        exact=not any(is_jpeg(path) for path in paths),
+        exact=not any(_is_jpeg(path) for path in paths),
         order=_find_order(np.concatenate([labels[path] for path in files["train"]])),
     )
 
@@ -351,7 +351,7 @@ def _read_parquet(source: CifarFiles, split: SourceSplit) -> Iterator[CifarImage
     is_reordered = split == "train" and source.order == "hub"
     first = 0  # row of the split
     for path in source.files[split]:
-        labels, start = read_labels(path), first
+        labels, start = _read_labels(path), first
         for pixels in read_images(path, SIDE, _CHUNK):
             rows = np.arange(first, first + len(pixels))
             yield CifarImages(

@@ -47,7 +47,7 @@ _PROGRESS_EVERY = 1000  # expressions read between two progress updates
 _GENERATOR_OPTIONS = ("min_length", "max_depth", "max_args", "seed")
 
 
-def predict_by_first_operator(train: Examples, examples: Examples) -> np.ndarray:
+def _predict_by_first_operator(train: Examples, examples: Examples) -> np.ndarray:
     """Return the most frequent training label of the outermost operator, the first symbol."""
     train_operators, operators = (
         part.tokens.values[part.tokens.offsets[:-1]] for part in (train, examples)
@@ -55,10 +55,10 @@ def predict_by_first_operator(train: Examples, examples: Examples) -> np.ndarray
     return most_frequent_labels(train_operators, train.labels, operators)
 
 
-FIRST_OPERATOR = Rule(
+_FIRST_OPERATOR = Rule(
     name="first operator",
     summary="the most frequent training label of the first operator",
-    predict=predict_by_first_operator,
+    predict=_predict_by_first_operator,
 )
 
 
@@ -117,7 +117,7 @@ class ListOps(Task):
 
     Options = ListOpsOptions
     options: ListOpsOptions
-    rules = (FIRST_OPERATOR,)
+    rules = (_FIRST_OPERATOR,)
     info = TaskInfo(
         name="listops",
         title="ListOps",

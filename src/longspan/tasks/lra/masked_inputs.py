@@ -77,7 +77,7 @@ class _Chain(Ragged):
 
 
 class MaskedInputs(Task):
-    """Task of predicting the masked inputs of another one; subclasses are made by `mask_inputs`."""
+    """Task of predicting the masked inputs of another; subclasses are made by `_mask_inputs`."""
 
     base: ClassVar[type[Task]]
     image_side = None  # a picture of the inputs would show what is masked
@@ -231,7 +231,7 @@ class MaskedInputs(Task):
         return BothTexts(tokens=tokens, labels=np.concatenate((numbers, numbers)), pairs=examples)
 
 
-def mask_inputs(base: type[Task], mask_probability: float) -> type[MaskedInputs]:
+def _mask_inputs(base: type[Task], mask_probability: float) -> type[MaskedInputs]:
     """Return the task of predicting the masked inputs of another task.
 
     Args:
@@ -300,4 +300,4 @@ MASK_PROBABILITIES: dict[type[Task], float] = {
     PathX: 0.5,
 }
 for _base, _probability in MASK_PROBABILITIES.items():
-    register(mask_inputs(_base, _probability))
+    register(_mask_inputs(_base, _probability))

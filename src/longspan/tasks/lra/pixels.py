@@ -22,7 +22,7 @@ LEVELS = 256  # gray levels of a pixel
 
 _SHADES = np.array(list(" .:-=+*#%@"))
 _MAX_COLUMNS = 64  # of an image shown as text
-PICTURE_SIDE = 512  # pixels of the side of a picture, at least
+_PICTURE_SIDE = 512  # pixels of the side of a picture, at least
 
 
 def draw_as_text(image: np.ndarray) -> str:
@@ -37,10 +37,10 @@ def draw_as_text(image: np.ndarray) -> str:
     return "\n".join("".join(line) for line in shades)
 
 
-def draw_as_png(image: np.ndarray) -> str:
+def _draw_as_png(image: np.ndarray) -> str:
     """Return an image, (n, n) gray or (n, n, 3) in colors, as a data URI of an enlarged PNG."""
     # Enlarged here, since some viewers blur pixels.
-    factor = -(-PICTURE_SIDE // len(image))
+    factor = -(-_PICTURE_SIDE // len(image))
     content = io.BytesIO()
     Image.fromarray(image.repeat(factor, 0).repeat(factor, 1)).save(content, "PNG")
     return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"
@@ -124,10 +124,10 @@ class PixelTask(Task):
 
     def svg(self, split: Split, row: int) -> str:
         """Return the image as an SVG picture, with `overlay` on top of it."""
-        side, png = self.side, draw_as_png(self.picture(split, row))
+        side, png = self.side, _draw_as_png(self.picture(split, row))
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {side} {side}" '
-            f'width="{PICTURE_SIDE}" height="{PICTURE_SIDE}">'
+            f'width="{_PICTURE_SIDE}" height="{_PICTURE_SIDE}">'
             f'<image width="{side}" height="{side}" href="{png}"/>'
             f"{self.overlay(split, row)}</svg>"
         )

@@ -28,7 +28,7 @@ Difficulty = Literal["easy", "intermediate", "hard"]
 URL = "https://github.com/google-research/long-range-arena"
 LISTOPS = "listops-1000"
 AAN = "tsv_data"
-DIFFICULTIES: dict[Difficulty, str] = {
+_DIFFICULTIES: dict[Difficulty, str] = {
     "easy": "curv_baseline",
     "intermediate": "curv_contour_length_9",
     "hard": "curv_contour_length_14",
@@ -65,7 +65,7 @@ _IDS[b"]"] = _IDS[b"X"]
 
 def pathfinder_folder(resolution: int, difficulty: Difficulty = "hard") -> str:
     """Return the folder of a Pathfinder set in the release; Long Range Arena uses the hard one."""
-    return f"pathfinder{resolution}/{DIFFICULTIES[difficulty]}"
+    return f"pathfinder{resolution}/{_DIFFICULTIES[difficulty]}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

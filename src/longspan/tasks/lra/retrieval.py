@@ -34,7 +34,7 @@ from longspan.tasks.rules import Rule, most_frequent_labels
 _MAX_CHARACTERS = 400  # characters of each paper
 
 
-def predict_by_second_paper(train: Examples, examples: Examples) -> np.ndarray:
+def _predict_by_second_paper(train: Examples, examples: Examples) -> np.ndarray:
     """Return the most frequent training label of the second paper, known by its text.
 
     Some papers are cited more often than others, so this label says how often the paper is cited in
@@ -51,10 +51,10 @@ def _identify_texts(texts: Ragged | None) -> np.ndarray:
     return np.frombuffer(b"".join(digests), "<u8")
 
 
-SECOND_PAPER = Rule(
+_SECOND_PAPER = Rule(
     name="second paper",
     summary="the most frequent training label of the second paper",
-    predict=predict_by_second_paper,
+    predict=_predict_by_second_paper,
 )
 
 
@@ -86,7 +86,7 @@ class Retrieval(EncodedTextTask):
     Options = RetrievalOptions
     options: RetrievalOptions
     class_names = aan.LABELS
-    rules = (SECOND_PAPER,)
+    rules = (_SECOND_PAPER,)
     info = TaskInfo(
         name="retrieval",
         version=2,

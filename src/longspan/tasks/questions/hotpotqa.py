@@ -236,7 +236,7 @@ def read_selection(path: Path) -> dict[str, list[str]]:
     return selection
 
 
-def selection_sha256(path: Path) -> str:
+def _selection_sha256(path: Path) -> str:
     """Return the sha256 of the files of a selection, whatever their names are.
 
     Raises:
@@ -325,7 +325,7 @@ def _find_answer(
 
 K = TypeVar("K", bound=Hashable)
 
-NUM_CLASSES = ELSEWHERE + len(ANSWER_TYPES)
+_NUM_CLASSES = ELSEWHERE + len(ANSWER_TYPES)
 
 
 class Prediction(NamedTuple):
@@ -342,7 +342,7 @@ class Prediction(NamedTuple):
     titles: tuple[str, ...]
 
 
-def mark_support(
+def _mark_support(
     question: MultiHopQuestion, encoded: EncodedQuestion
 ) -> tuple[EncodedQuestion, dict[str, Any]]:
     """Return a question with the targets of its type and support.
@@ -534,7 +534,7 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         source=f"HotpotQA 1.1, Yang et al. 2018, {URL}",
         license="CC BY-SA 4.0",
         vocab_size=259,
-        num_classes=NUM_CLASSES,
+        num_classes=_NUM_CLASSES,
         metrics=(
             *("joint_f1", "joint_exact_match", "token_f1", "exact_match"),
             *("support_f1", "support_exact_match"),
@@ -560,7 +560,7 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         path = self.options.selection
         if path is None:
             return options | {"paragraphs": None}
-        return options | {"selection": f"sha256:{selection_sha256(Path(path))}"}
+        return options | {"selection": f"sha256:{_selection_sha256(Path(path))}"}
 
     def read(
         self, data: Path | None, reports: Mapping[Split, Report]
@@ -588,7 +588,7 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         if example is None:
             return None
         encoded, details = example
-        encoded, support = mark_support(question, encoded)
+        encoded, support = _mark_support(question, encoded)
         return encoded, details | support
 
     def label_arguments(self, targets: Int[Tensor, "B T"]) -> dict[str, Any]:

@@ -163,7 +163,7 @@ def _texts(record: Any, name: str, where: str) -> tuple[str, ...]:
     return tuple(map(join_punctuation, texts))
 
 
-MOST_CANDIDATES = 79  # of a published question
+_MOST_CANDIDATES = 79  # of a published question
 _SHUFFLING = 1  # purpose of the random numbers of a batch
 _LABELS = ("one window", "several windows", "cut")
 _SHOWN = 400  # characters of the documents
@@ -194,7 +194,7 @@ class WikiHopOptions:
         in_data=False,
     )
     candidates: Annotated[int, Field(ge=2, le=1 << 12)] = setting(
-        "maximum candidates of a question", MOST_CANDIDATES, in_data=False
+        "maximum candidates of a question", _MOST_CANDIDATES, in_data=False
     )
     vocabulary: PieceVocabulary = vocabulary_setting()
     masked: bool = setting("replace candidates by placeholders, as in the masked files", False)
@@ -223,7 +223,7 @@ class WikiHopOptions:
             )
 
 
-def predict_by_relation(train: Examples, examples: Examples) -> np.ndarray:
+def _predict_by_relation(train: Examples, examples: Examples) -> np.ndarray:
     """Return the candidate that is most often right in training for the question's relation.
 
     The baseline "majority candidate per query type" of Welbl et al., table 5; of equally frequent
@@ -251,10 +251,10 @@ def _count(sizes: list[tuple[int, int]]) -> dict[str, int]:
     }
 
 
-BY_RELATION = Rule(
+_BY_RELATION = Rule(
     name="most frequent candidate",
     summary="the candidate that is most often right in training for the same relation",
-    predict=predict_by_relation,
+    predict=_predict_by_relation,
 )
 
 
@@ -264,7 +264,7 @@ class WikiHop(PieceTask):
 
     Options = WikiHopOptions
     options: WikiHopOptions
-    rules = (BY_RELATION,)
+    rules = (_BY_RELATION,)
     info = TaskInfo(
         name="wikihop",
         title="WikiHop",
@@ -272,7 +272,7 @@ class WikiHop(PieceTask):
         source=f"QAngaroo 1.1, Welbl et al. 2018, {URL}",
         license="CC BY-SA 3.0",
         vocab_size=263,
-        num_classes=MOST_CANDIDATES,
+        num_classes=_MOST_CANDIDATES,
         metrics=("accuracy",),
         head="candidates",
         published=tuple(

@@ -38,7 +38,7 @@ from longspan.tasks.ranking.ranking import METRICS, RankingOptions, RankingTask
 from longspan.tasks.registry import register
 
 HELD_OUT = {VALIDATION: 0.1, TEST: 0.1}
-CITED = 1  # grade
+_CITED = 1  # grade
 
 
 def collect_citations(
@@ -131,7 +131,7 @@ def _split_queries(
         rows = [citing_papers[row] for row in np.flatnonzero(assigned.splits == split).tolist()]
         queries[name] = Queries(
             texts=[documents[row].tobytes() for row in rows],
-            judged=[dict.fromkeys(cited[row], CITED) for row in rows],
+            judged=[dict.fromkeys(cited[row], _CITED) for row in rows],
             self_documents=rows,
         )
     return queries

@@ -18,7 +18,7 @@ from longspan.files import explain_read_error, open_file
 
 CORPUS, QUERIES, JUDGMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
 # Files of judgments of each split.
-SPLIT_FILES = {
+_SPLIT_FILES = {
     "train": ("train.tsv",),
     "validation": ("dev.tsv", "validation.tsv", "valid.tsv"),
     "test": ("test.tsv",),
@@ -83,7 +83,7 @@ def find_judgments(folder: Path) -> dict[str, Path]:
         )
     missing = [name for name in (CORPUS, QUERIES) if not (folder / name).is_file()]
     files = {}
-    for split, names in SPLIT_FILES.items():
+    for split, names in _SPLIT_FILES.items():
         paths = [path for name in names if (path := folder / JUDGMENTS / name).is_file()]
         if len(paths) > 1:
             raise DataError(f"{paths[0]} and {paths[1]} both judge the {split} split; remove one")

@@ -59,13 +59,13 @@ class Collection:
                 for split, x in self.queries.items()
             },
             "in_two_splits": {
-                f"{one} and {other}": count_shared(self.queries[one], self.queries[other])
+                f"{one} and {other}": _count_shared(self.queries[one], self.queries[other])
                 for one, other in itertools.combinations(NAMES, 2)
             },
         }
 
 
-def count_shared(one: Queries, other: Queries) -> dict[str, int]:
+def _count_shared(one: Queries, other: Queries) -> dict[str, int]:
     """Return what two splits have in common: what may leak, and what search has anyway.
 
     Returns:

@@ -24,7 +24,7 @@ from longspan.tasks.questions.json_files import field
 from longspan.tasks.ranking.beir_files import Judgment
 
 PASSAGES = "psgs_w100.tsv"
-LAYOUT = f"{PASSAGES} and a file such as nq-train.json"
+_LAYOUT = f"{PASSAGES} and a file such as nq-train.json"
 _COLUMNS = ("id", "text", "title")
 _PACKED = ".gz"
 # Ends of the names of files of questions, by split.
@@ -57,13 +57,13 @@ class DprFiles:
             DataError: a file is missing, or there are several of a kind.
         """
         if not folder.is_dir():
-            raise DataError(f"{folder} is not a folder; expected one with {LAYOUT}")
+            raise DataError(f"{folder} is not a folder; expected one with {_LAYOUT}")
         files = {name: _find(folder, f"*{end}") for name, end in _SPLITS.items()}
         passages = _find(folder, PASSAGES)
         judgments = {name: path for name, path in files.items() if path is not None}
         if passages is None or not judgments:
             lacks = PASSAGES if passages is None else "nq-train.json or a file like it"
-            raise DataError(f"{folder} lacks {lacks}; expected the layout of DPR, {LAYOUT}")
+            raise DataError(f"{folder} lacks {lacks}; expected the layout of DPR, {_LAYOUT}")
         return cls(passages=passages, judgments=judgments)
 
     def read_documents(self) -> Iterator[tuple[str, str]]:

@@ -39,7 +39,7 @@ SplitWords = Callable[[str], list[str]]
 _PROGRESS = 100  # texts between two reports
 
 
-def encode_collection(
+def _encode_collection(
     collection: Collection,
     tokenizer: Tokenizer,
     lengths: tuple[int, int],
@@ -66,7 +66,7 @@ def encode_collection(
     cut: dict[str, int] = {}
     for name, (parts, length) in texts.items():
         path = scratch / f"{name}.ids"
-        encoded[name], cut[name] = encode_to_file(tokenizer, parts, length, path)
+        encoded[name], cut[name] = _encode_to_file(tokenizer, parts, length, path)
     negatives: dict[str, list[np.ndarray]] = {}
     facts: dict[str, Any] = {**collection.facts, "cut": cut}
     if mined:
@@ -76,7 +76,7 @@ def encode_collection(
             index, collection.queries[NAMES[TRAIN]], split, mined, progress
         )
         facts["bm25"] = {
-            name: score_bm25(index, collection.queries[name], split) for name in NAMES[TRAIN + 1 :]
+            name: _score_bm25(index, collection.queries[name], split) for name in NAMES[TRAIN + 1 :]
         }
     splits = {
         name: _pack(encoded[name], collection.queries[name], negatives.get(name)) for name in NAMES
@@ -86,7 +86,7 @@ def encode_collection(
     return splits, {**facts, **tokenizer.facts}
 
 
-def encode_to_file(
+def _encode_to_file(
     tokenizer: Tokenizer, texts: Iterable[bytes], length: int, path: Path
 ) -> tuple[Ragged, int]:
     """Return the ids of texts, at most `length` of each, and how many texts were cut."""
@@ -98,7 +98,7 @@ def encode_to_file(
     return sequences.ragged(), cut
 
 
-def score_bm25(index: Bm25, queries: Queries, split: SplitWords) -> dict[str, float]:
+def _score_bm25(index: Bm25, queries: Queries, split: SplitWords) -> dict[str, float]:
     """Return the mean of every ranking metric over the rankings of BM25.
 
     Documents without a word of a query, which BM25 does not rank, do not count as found.
@@ -145,7 +145,7 @@ def _pack(tokens: Ragged, queries: Queries, mined: list[np.ndarray] | None) -> E
 
 
 METRICS = ("ndcg@10", "mrr@10", "recall@10", "recall@100")
-TRAINING_METRIC = "accuracy"  # of the query's document among those of the batch
+_TRAINING_METRIC = "accuracy"  # of the query's document among those of the batch
 _GRADED = 1  # a stored target is a grade plus this, or 0 where a document is not judged
 _DRAW = 11  # stream of random numbers
 _SHOWN = 400  # characters of a text
@@ -229,7 +229,7 @@ class RankingTask(EncodedTextTask):
     @property
     def training_metrics(self) -> tuple[Metric, ...]:
         """Accuracy among the documents of a batch; no batch ranks the whole collection."""
-        return (get_metric(TRAINING_METRIC),)
+        return (get_metric(_TRAINING_METRIC),)
 
     @property
     def model_fields(self) -> dict[str, Any]:
@@ -266,7 +266,7 @@ class RankingTask(EncodedTextTask):
             lambda: ((text.tobytes(), 1) for text in collection.documents)
         )
         lengths = (self.options.length, self.options.query_length)
-        splits, facts = encode_collection(
+        splits, facts = _encode_collection(
             collection, tokenizer, lengths, self.options.mined, self.split, scratch, progress
         )
         texts = {x: Examples(tokens=y.tokens, labels=y.labels) for x, y in splits.items()}
@@ -325,7 +325,7 @@ class RankingTask(EncodedTextTask):
         targets: Int[Tensor, "B ..."],
     ) -> dict[str, Tensor]:
         """Return the statistics of rankings (see `ranked_documents`), or of training batches."""
-        if [metric.name for metric in metrics] == [TRAINING_METRIC]:
+        if [metric.name for metric in metrics] == [_TRAINING_METRIC]:
             return super().example_statistics(metrics, split, rows, logits, targets)
         examples, numbers = self._examples(split), targets.cpu().numpy()
         judgments = [_judgments_of(examples, row) for row in rows.tolist()]

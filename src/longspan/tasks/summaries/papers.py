@@ -38,7 +38,7 @@ from longspan.tasks.registry import register
 from longspan.tasks.summaries.summaries import METRICS, ROUGE_TOKENS, SummaryOptions, SummaryTask
 
 URL = "https://github.com/armancohan/long-summarization"
-FILE_NAMES = {"train": "train", "validation": "val", "test": "test"}  # name of the file by split
+_FILE_NAMES = {"train": "train", "validation": "val", "test": "test"}  # name of the file by split
 # Names of the folder by task. All of them have files of the same names.
 FOLDERS = {
     "arxiv_summarization": ("arxiv-dataset", "arxiv_sum", "arxiv-summarization"),
@@ -71,9 +71,9 @@ def find_papers(data: Path | None, task: str) -> PartFiles:
             (path,) if data is not None and not other_names & {*path.absolute().parts[-2:]} else ()
         )
         for folder in (*roots, *(path / name for name in (*folders, task))):
-            matches = {split: _find_file(folder, split) for split in FILE_NAMES}
+            matches = {split: _find_file(folder, split) for split in _FILE_NAMES}
             files = {split: one for split, one in matches.items() if one is not None}
-            if len(files) == len(FILE_NAMES):
+            if len(files) == len(_FILE_NAMES):
                 return PartFiles(form="papers", parts=files)
     raise MissingSourceError(
         f"train.txt, val.txt and test.txt of {folders[0]} are not here (searched "
@@ -84,7 +84,7 @@ def find_papers(data: Path | None, task: str) -> PartFiles:
 
 def _find_file(folder: Path, split: str) -> Path | None:
     """Return the file of a split, or the first one of its parquet files."""
-    candidates = (folder / f"{FILE_NAMES[split]}{suffix}" for suffix in SUFFIXES)
+    candidates = (folder / f"{_FILE_NAMES[split]}{suffix}" for suffix in SUFFIXES)
     plain = next((path for path in candidates if path.is_file()), None)
     return plain or next(iter(split_files(folder, split)), None)
 

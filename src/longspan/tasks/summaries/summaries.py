@@ -35,7 +35,7 @@ from longspan.wording import counted
 from longspan.words import count_words
 
 METRICS = {rule: (*names, "perplexity") for rule, names in ROUGE.items()}
-SELECTION = ("perplexity",)
+_SELECTION = ("perplexity",)
 ROUGE_TOKENS = (
     "tokens of ROUGE: unicode: words of any script; rouge-score: runs of a-z and 0-9, as in "
     "published scores"
@@ -89,7 +89,7 @@ class SummaryOptions(EncodingOptions):
             )
 
 
-LEAD = "lead"
+_LEAD = "lead"
 WITHOUT_TOKEN, LOSING_LETTERS = "without_token", "losing_letters"
 EMPTY_DOCUMENT, EMPTY_SUMMARY = "empty_document", "empty_summary"
 
@@ -142,12 +142,12 @@ def is_kept(split: Split, one: SummarizedDocument, report: Report) -> bool:
     return bool(one.summary) and (bool(one.document) or split != "train")
 
 
-def score_lead(one: SummarizedDocument, words: float, rule: RougeRule) -> dict[str, float]:
+def _score_lead(one: SummarizedDocument, words: float, rule: RougeRule) -> dict[str, float]:
     """Return the scores of the leading sentences of a document."""
     return rouge("\n".join(leading_sentences(one.document, words)), "\n".join(one.summary), rule)
 
 
-def sum_references(parts: Iterable[SummaryWriter]) -> dict[str, int]:
+def _sum_references(parts: Iterable[SummaryWriter]) -> dict[str, int]:
     """Return the number of references of each kind in several splits."""
     total = Counter({WITHOUT_TOKEN: 0, LOSING_LETTERS: 0})
     for part in parts:
@@ -155,7 +155,7 @@ def sum_references(parts: Iterable[SummaryWriter]) -> dict[str, int]:
     return dict(total)
 
 
-def describe_references(counts: Mapping[str, int], rule: RougeRule) -> list[str]:
+def _describe_references(counts: Mapping[str, int], rule: RougeRule) -> list[str]:
     """Return a sentence for each kind of references that the rule of ROUGE does not read.
 
     Args:
@@ -228,7 +228,7 @@ class SummaryTask(EncodedTextTask):
     @property
     def selection_metrics(self) -> tuple[Metric, ...]:
         """Perplexity of the reference summaries."""
-        return tuple(map(get_metric, SELECTION))
+        return tuple(map(get_metric, _SELECTION))
 
     @property
     def end_token(self) -> int:
@@ -266,7 +266,7 @@ class SummaryTask(EncodedTextTask):
     @property
     def rule_names(self) -> tuple[str, ...]:
         """Leading sentences of the document."""
-        return (LEAD,)
+        return (_LEAD,)
 
     def rule_scores(self, split: Split) -> dict[str, float]:
         """Return the main metric of the leading sentences, computed when the data was built.
@@ -274,13 +274,13 @@ class SummaryTask(EncodedTextTask):
         They are the first sentences of the document, with as many words as the mean summary of the
         training split.
         """
-        return {LEAD: self.facts[LEAD][split][self.metrics[0].name]}
+        return {_LEAD: self.facts[_LEAD][split][self.metrics[0].name]}
 
     @property
     def build_notes(self) -> list[str]:
         """Texts that were cut, and the number of listed cases, by reason."""
         notes, cases = super().build_notes, self.facts["cases"]
-        notes += describe_references(self.facts["references"], self.options.rouge)
+        notes += _describe_references(self.facts["references"], self.options.rouge)
         if cut := sum(self.facts["cut_summaries"].values()):
             limit = f"{self.options.target_length:,} tokens"
             longer = f"summary|summaries is|are longer than {limit} and was|were cut for training"
@@ -311,7 +311,7 @@ class SummaryTask(EncodedTextTask):
                 continue
             words = parts["train"].summary_words / max(1, len(parts["train"]))
             cut = self._encode_pair(tokenizer, one)
-            lead = score_lead(one, words, rule) if split in HELD_OUT else {}
+            lead = _score_lead(one, words, rule) if split in HELD_OUT else {}
             parts[split].add_summary(one, *cut, lead, rule)
         self._check_sizes(parts, reports)
         cases = sum((report.case_counts for report in reports.values()), Counter[str]())
@@ -324,8 +324,8 @@ class SummaryTask(EncodedTextTask):
                 "cut": {split: part.cut[0] for split, part in parts.items()},
                 "cut_summaries": {split: part.cut[1] for split, part in parts.items()},
                 "cases": dict(sorted(cases.items())),
-                LEAD: {split: parts[split].lead_scores() for split in HELD_OUT},
-                "references": sum_references(parts.values()),
+                _LEAD: {split: parts[split].lead_scores() for split in HELD_OUT},
+                "references": _sum_references(parts.values()),
                 "lead_words": round(train.summary_words / len(train), 2),
                 **tokenizer.facts,
             },

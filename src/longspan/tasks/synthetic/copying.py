@@ -33,7 +33,7 @@ MARKER = 1
 _FIRST_FILLER = 2  # ids 0 and 1 are padding and the marker
 
 
-def predict_by_symbol_counts(
+def _predict_by_symbol_counts(
     options: "SymbolChecks", train: Examples, examples: Examples
 ) -> np.ndarray:
     """Return the most frequent symbol of the example at every marker; nothing is fitted.
@@ -180,7 +180,7 @@ class CopyingTask(GeneratedTask):
             Rule(
                 name="most frequent symbol",
                 summary="the most frequent symbol of the example, at every marker",
-                predict=functools.partial(predict_by_symbol_counts, self.options),
+                predict=functools.partial(_predict_by_symbol_counts, self.options),
             ),
         )
 

@@ -38,10 +38,10 @@ from longspan.tasks.rules import Rule
 from longspan.tasks.synthetic.generated import GeneratedOptions, GeneratedTask
 
 BLANK = 1
-FIRST_KEY = 2  # ids 0 and 1 are padding and the blank
+_FIRST_KEY = 2  # ids 0 and 1 are padding and the blank
 
 
-def predict_by_last_value(
+def _predict_by_last_value(
     options: "RecallOptions", train: Examples, examples: Examples
 ) -> np.ndarray:
     """Return the value of the last pair at every query; nothing is fitted."""
@@ -80,7 +80,7 @@ class RecallOptions(GeneratedOptions):
             raise OptionError(f"vocabulary={self.vocabulary}; half are values, use an even number")
         num_fillers = 1 if self.noise else 0
         if self.pairs + num_fillers > self.keys:
-            min_vocabulary = 2 * (self.pairs + num_fillers + FIRST_KEY)
+            min_vocabulary = 2 * (self.pairs + num_fillers + _FIRST_KEY)
             raise OptionError(
                 f"vocabulary={self.vocabulary} has {self.keys} keys, {self.pairs} pairs"
                 f"{' and noise' if num_fillers else ''} need more; use {min_vocabulary} or more"
@@ -100,7 +100,7 @@ class RecallOptions(GeneratedOptions):
     @property
     def keys(self) -> int:
         """Number of key ids."""
-        return self.vocabulary // 2 - FIRST_KEY
+        return self.vocabulary // 2 - _FIRST_KEY
 
     @property
     def values(self) -> int:
@@ -128,13 +128,13 @@ def draw_chunk(options: RecallOptions, draws: np.random.Generator) -> TokensAndT
     targets = np.zeros_like(tokens)
     keys = sample_distinct(draws, CHUNK_SIZE, options.keys, options.pairs)
     values = sample_distinct(draws, CHUNK_SIZE, options.values, options.pairs)
-    tokens[:, 0:head:2] = keys + FIRST_KEY
+    tokens[:, 0:head:2] = keys + _FIRST_KEY
     tokens[:, 1:head:2] = values + options.values
     positions = head + 2 * _draw_slots(options, draws)
     pairs = _draw_queries(options, draws)
     if options.noise:
-        tokens[:, head:] = _draw_unbound_keys(options, draws, keys) + FIRST_KEY
-    np.put_along_axis(tokens, positions, np.take_along_axis(keys, pairs, 1) + FIRST_KEY, 1)
+        tokens[:, head:] = _draw_unbound_keys(options, draws, keys) + _FIRST_KEY
+    np.put_along_axis(tokens, positions, np.take_along_axis(keys, pairs, 1) + _FIRST_KEY, 1)
     np.put_along_axis(targets, positions, np.take_along_axis(values, pairs, 1) + 1, 1)
     return tokens, targets
 
@@ -214,7 +214,7 @@ class RecallTask(GeneratedTask):
             Rule(
                 name="last value",
                 summary="the value that was bound last, at every query",
-                predict=functools.partial(predict_by_last_value, self.options),
+                predict=functools.partial(_predict_by_last_value, self.options),
             ),
         )
 
@@ -261,7 +261,7 @@ class RecallTask(GeneratedTask):
     def _token_name(self, token: int) -> str:
         """Return the name of a key or a value, numbered from 0."""
         half = self.num_classes
-        return f"v{token - half}" if token >= half else f"k{token - FIRST_KEY}"
+        return f"v{token - half}" if token >= half else f"k{token - _FIRST_KEY}"
 
 
 def _list_items(name: str, items: list[str]) -> str:

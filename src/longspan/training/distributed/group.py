@@ -38,7 +38,7 @@ TIMEOUT = datetime.timedelta(minutes=30)
 RANK_SEED_STRIDE = 0x9E3779B97F4A7C15  # odd, and far from any difference of two users' seeds
 
 # Errors that every process raises: they follow from the recipe or from reduced values.
-SHARED_ERRORS = (OptionError, UnknownNameError, InputError, DivergedError)
+_SHARED_ERRORS = (OptionError, UnknownNameError, InputError, DivergedError)
 
 CPU = torch.device("cpu")
 
@@ -179,13 +179,13 @@ class ProcessGroup:
         """Exit this process on an error that the other processes may not raise.
 
         torchrun stops all processes when one exits; otherwise the others would wait for this one
-        forever. `SHARED_ERRORS`, and errors of `run_on_main` and `check_same`, are raised by all
+        forever. `_SHARED_ERRORS`, and errors of `run_on_main` and `check_same`, are raised by all
         processes and pass through.
         """
         try:
             yield
         except Exception as error:
-            is_shared = isinstance(error, SHARED_ERRORS) or getattr(error, "is_shared", False)
+            is_shared = isinstance(error, _SHARED_ERRORS) or getattr(error, "is_shared", False)
             if self.world_size == 1 or is_shared:
                 raise
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]

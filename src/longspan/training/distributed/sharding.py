@@ -57,7 +57,7 @@ def wrap_model(model: PreTrainedModel, accelerator: Accelerator, group: ProcessG
         OptionError: the mechanism does not support context parallelism.
     """
     if group.parallelism == "fsdp":
-        shard_model(model, group)
+        _shard_model(model, group)
         return accelerator.prepare_model(model, evaluation_mode=True)
     if group.parallelism == "context":
         cast(LongspanModel, model.base_model).enable_context_parallel(None)
@@ -72,7 +72,7 @@ def wrap_model(model: PreTrainedModel, accelerator: Accelerator, group: ProcessG
     return accelerator.prepare(model)
 
 
-def shard_model(model: PreTrainedModel, group: ProcessGroup) -> None:
+def _shard_model(model: PreTrainedModel, group: ProcessGroup) -> None:
     """Shard every parameter over the processes; parameters are gathered layer by layer."""
     mesh = init_device_mesh(group.device.type, (group.world_size,))
     layer_types = set(model._no_split_modules or ())

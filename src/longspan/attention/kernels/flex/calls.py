@@ -79,7 +79,7 @@ class Kind(NamedTuple):
 
     def refusals(self, attention: Attention, x: Inputs) -> list[str]:
         """Return the reasons why FlexAttention does not compute these inputs."""
-        return input_refusals(*x[:3]) or self.own_refusals(attention, x)
+        return _input_refusals(*x[:3]) or self.own_refusals(attention, x)
 
     def run(self, attention: Attention, x: Inputs) -> Tensor:
         """Compute softmax under the mask of a pattern."""
@@ -106,7 +106,7 @@ _masks: MaskCache[BlockMask] = MaskCache(MASKS)
 _ATTEND = (lambda q, k, v, mask: flex_attention(q, k, v, block_mask=mask)).__code__
 
 
-def input_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
+def _input_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
     """Return the reasons why no pattern of these inputs is computed."""
     if torch.compiler.is_compiling() or isinstance(q, FakeTensor):
         return ["the call is traced, by torch.compile or another"]

@@ -19,7 +19,7 @@ from longspan.attention.ops.precision import empty_rows
 
 PROGRAMS = 528  # four for each of the 132 multiprocessors of an H100
 CHUNK = 64  # tokens; tl.dot takes no fewer than 16
-SCAN_BLOCK = 1024
+_SCAN_BLOCK = 1024
 STAGES = 1
 DTYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
 
@@ -214,6 +214,6 @@ def _scan(plan: Plan, state: Tensor, reverse: bool) -> Tensor:
     if not plan.form.causal:
         return state.sum(1)
     size = state[0, 0].numel()
-    grid = (plan.rows, triton.cdiv(size, SCAN_BLOCK))
-    scan_segments[grid](state, size, state.shape[1], REVERSE=reverse, BLOCK=SCAN_BLOCK)
+    grid = (plan.rows, triton.cdiv(size, _SCAN_BLOCK))
+    scan_segments[grid](state, size, state.shape[1], REVERSE=reverse, BLOCK=_SCAN_BLOCK)
     return state

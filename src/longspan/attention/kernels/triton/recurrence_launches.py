@@ -22,7 +22,7 @@ from longspan.attention.kernels.triton.recurrence import (
 from longspan.attention.kernels.triton.tiles import dense, on_device, rows_of, sum_dtype, tl, triton
 from longspan.attention.ops.precision import empty_rows
 
-VALUE_TILE = 32  # columns of values of a program: heads have as many programs as tiles
+_VALUE_TILE = 32  # columns of values of a program: heads have as many programs as tiles
 
 
 class Plan(NamedTuple):
@@ -112,7 +112,7 @@ def _plan(q: Tensor, v: Tensor, log_decay: Tensor, delta: bool, gradients: bool 
     dtype, C = sum_dtype(v), chunk_length(q.device)
     exact = v.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
     key_tile, value_tile = tile_widths(D, E, True)
-    tiles = C, key_tile, min(value_tile, VALUE_TILE), 1 if W == 1 else key_tile
+    tiles = C, key_tile, min(value_tile, _VALUE_TILE), 1 if W == 1 else key_tile
     precision = "tf32x3" if exact else "tf32"
     constants = *tiles, C.bit_length() - 1, delta, precision, DTYPES[dtype]
     sizes = Sizes(H, T, triton.cdiv(T, C), D, E, W)

@@ -52,16 +52,16 @@ from longspan.models.heads.seq2seq import (
 )
 from longspan.models.parts import decoder_config
 
-BART_OFFSET = 2  # rows of a position table before that of the first token
+_BART_OFFSET = 2  # rows of a position table before that of the first token
 ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
-BART_SELF_ATTENTION = {f"attention.{ours}": f"self_attn.{x}" for ours, x in ATTENTION.items()}
-BART_LAYER = {
+_BART_SELF_ATTENTION = {f"attention.{ours}": f"self_attn.{x}" for ours, x in ATTENTION.items()}
+_BART_LAYER = {
     "attention_norm": "self_attn_layer_norm",
     "feed_forward.input": "fc1",
     "feed_forward.output": "fc2",
     "feed_forward_norm": "final_layer_norm",
 }
-BART_CROSS_ATTENTION = {
+_BART_CROSS_ATTENTION = {
     **{f"cross_attention.{ours}": f"encoder_attn.{x}" for ours, x in ATTENTION.items()},
     "cross_attention_norm": "encoder_attn_layer_norm",
 }
@@ -83,8 +83,8 @@ def _bart_derived(config: Any) -> dict[str, Any]:
     return {"scale_embedding": scale, "decoder_overrides": decoder}
 
 
-def bart_weights(
-    config: Any, encoder_attention: Mapping[str, str] = BART_SELF_ATTENTION
+def _bart_weights(
+    config: Any, encoder_attention: Mapping[str, str] = _BART_SELF_ATTENTION
 ) -> list[Weight]:
     """Return the weights of both parts.
 
@@ -96,16 +96,16 @@ def bart_weights(
     weights = [Weight(ENCODER + WORDS, ("encoder.embed_tokens.weight", "shared.weight"))]
     for part, layers, attention in (
         (ENCODER, config.encoder_layers, encoder_attention),
-        (DECODER, config.decoder_layers, {**BART_SELF_ATTENTION, **BART_CROSS_ATTENTION}),
+        (DECODER, config.decoder_layers, {**_BART_SELF_ATTENTION, **_BART_CROSS_ATTENTION}),
     ):
         weights.append(Weight(part + POSITIONS, (f"{part}embed_positions.weight",)))
         weights += parameters(f"{part}embeddings.norm", f"{part}layernorm_embedding")
         layer = f"{part}layers.{{}}"
-        weights += layer_weights({**attention, **BART_LAYER}, layer, layers, target=layer)
+        weights += layer_weights({**attention, **_BART_LAYER}, layer, layers, target=layer)
     return weights
 
 
-def bart_refusals(config: Any) -> list[str]:
+def _bart_refusals(config: Any) -> list[str]:
     """Return the reasons why the source is no encoder-decoder."""
     return unlike(config, is_encoder_decoder=True, is_decoder=False)
 
@@ -130,31 +130,31 @@ BART = Family(
     },
     constants={"norm": "post", "position": "learned", "is_encoder_decoder": True},
     derived=_bart_derived,
-    weights=bart_weights,
+    weights=_bart_weights,
     heads={"final_logits_bias": _bart_head},
     dropped={
         "shared.weight": "copy of the encoder's word embeddings",
         "classification_head.*": TASK_HEAD,
         "qa_outputs.*": TASK_HEAD,
     },
-    refusals=bart_refusals,
-    position_rows=lambda config: config.max_position_embeddings + BART_OFFSET,
-    rows_before=lambda _: BART_OFFSET,
+    refusals=_bart_refusals,
+    position_rows=lambda config: config.max_position_embeddings + _BART_OFFSET,
+    rows_before=lambda _: _BART_OFFSET,
     base=LongspanEncoderDecoderModel,
     decoder_words="decoder.embed_tokens.weight",
-    decoder_rows=lambda config: config.max_position_embeddings + BART_OFFSET,
+    decoder_rows=lambda config: config.max_position_embeddings + _BART_OFFSET,
 )
 
 
-def mbart_weights(config: Any) -> list[Weight]:
+def _mbart_weights(config: Any) -> list[Weight]:
     """Return the weights of both parts, each with a norm of its output."""
     last = [
         x for part in (ENCODER, DECODER) for x in parameters(f"{part}norm", f"{part}layer_norm")
     ]
-    return bart_weights(config) + last
+    return _bart_weights(config) + last
 
 
-MBART = dataclasses.replace(
+_MBART = dataclasses.replace(
     BART,
     model_types=("mbart",),
     constants={
@@ -162,7 +162,7 @@ MBART = dataclasses.replace(
         **{"norm": "pre", "embedding_norm": True, "first_attention_norm": True},
         "decoder_start": "last",
     },
-    weights=mbart_weights,
+    weights=_mbart_weights,
 )
 
 
@@ -171,11 +171,11 @@ def _pegasus_computed(config: Any) -> dict[str, Tensor]:
     return {f"{part}embed_positions.weight": table for part in (ENCODER, DECODER)}
 
 
-PEGASUS = dataclasses.replace(
+_PEGASUS = dataclasses.replace(
     BART,
     model_types=("pegasus",),
     constants={**BART.constants, "norm": "pre"},
-    weights=mbart_weights,
+    weights=_mbart_weights,
     positions="sinusoidal",
     position_rows=lambda config: config.max_position_embeddings,
     rows_before=lambda _: 0,
@@ -185,7 +185,7 @@ PEGASUS = dataclasses.replace(
 
 
 LED_PARTS, LED_SOURCE = ("query", "key", "value"), "self_attn.longformer_self_attn"
-LED_ATTENTION = {
+_LED_ATTENTION = {
     **{f"attention.{x}": f"{LED_SOURCE}.{x}" for x in LED_PARTS},
     **{f"attention.mechanism.projections.{x}": f"{LED_SOURCE}.{x}_global" for x in LED_PARTS},
     "attention.output": "self_attn.output",
@@ -209,8 +209,8 @@ LED = dataclasses.replace(
     BART,
     model_types=("led",),
     prefix="led.",
-    weights=partial(bart_weights, encoder_attention=LED_ATTENTION),
-    refusals=lambda config: bart_refusals(config) + window_refusals(config),
+    weights=partial(_bart_weights, encoder_attention=_LED_ATTENTION),
+    refusals=lambda config: _bart_refusals(config) + window_refusals(config),
     position_rows=lambda config: config.max_encoder_position_embeddings,
     rows_before=lambda _: 0,
     attention=longformer_attention,
@@ -220,4 +220,4 @@ LED = dataclasses.replace(
 )
 
 
-FAMILIES = (BART, MBART, PEGASUS, LED)
+FAMILIES = (BART, _MBART, _PEGASUS, LED)

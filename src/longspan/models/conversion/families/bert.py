@@ -57,14 +57,14 @@ LAYER = {
     "feed_forward.output": "output.dense",
     "feed_forward_norm": "output.LayerNorm",
 }
-NO_TYPES = {
+_NO_TYPES = {
     **same("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
     **same("intermediate_size", "hidden_act", "hidden_dropout_prob", "layer_norm_eps"),
     **same("initializer_range", "pad_token_id", "bos_token_id", "eos_token_id"),
     **same("tie_word_embeddings"),
     "attention_dropout": "attention_probs_dropout_prob",
 }
-FIELDS = {**NO_TYPES, **same("type_vocab_size")}
+FIELDS = {**_NO_TYPES, **same("type_vocab_size")}
 POST_NORM = {"norm": "post", "pooling": "first", "position": "learned"}
 TASK_HEAD = "head of a task; train a new one"
 COMPUTED = {"embeddings.position_ids": "index of each position, which is computed"}
@@ -156,7 +156,7 @@ def _electra_weights(config: Any) -> list[Weight]:
     return encoder_weights(config) + widen
 
 
-ELECTRA_HEAD = partial(
+_ELECTRA_HEAD = partial(
     masked_head,
     dense="generator_predictions.dense",
     norm="generator_predictions.LayerNorm",
@@ -169,7 +169,7 @@ ELECTRA = dataclasses.replace(
     prefix="electra.",
     fields={**FIELDS, **same("embedding_size")},
     weights=_electra_weights,
-    heads={"generator_": ELECTRA_HEAD},
+    heads={"generator_": _ELECTRA_HEAD},
     dropped={
         **DROPPED,
         "discriminator_predictions.*": "head for replaced tokens, which is not used",
@@ -178,7 +178,7 @@ ELECTRA = dataclasses.replace(
 )
 
 
-ALBERT_LAYER = {
+_ALBERT_LAYER = {
     "attention.query": "attention.query",
     "attention.key": "attention.key",
     "attention.value": "attention.value",
@@ -188,7 +188,7 @@ ALBERT_LAYER = {
     "feed_forward.output": "ffn_output",
     "feed_forward_norm": "full_layer_layer_norm",
 }
-ALBERT_TOKENS = "AlbertForTokenClassification"
+_ALBERT_TOKENS = "AlbertForTokenClassification"
 
 
 def _albert_weights(config: Any) -> list[Weight]:
@@ -199,7 +199,7 @@ def _albert_weights(config: Any) -> list[Weight]:
         *parameters("embeddings.types", "embeddings.token_type_embeddings", "weight"),
         *parameters("embeddings.norm", "embeddings.LayerNorm"),
         *parameters("embeddings.widen", "encoder.embedding_hidden_mapping_in"),
-        *layer_weights(ALBERT_LAYER, group, config.num_hidden_groups),
+        *layer_weights(_ALBERT_LAYER, group, config.num_hidden_groups),
     ]
 
 
@@ -218,7 +218,7 @@ def _albert_refusals(config: Any) -> list[str]:
 
 def _albert_classifier(config: Any) -> Head | str:
     """Return the head of candidates, tokens or texts, whose weights have the same names."""
-    if is_multiple_choice(config) or ALBERT_TOKENS in (config.architectures or ()):
+    if is_multiple_choice(config) or _ALBERT_TOKENS in (config.architectures or ()):
         return choice_or_token_head(config, pooler="pooler")
     return sequence_head(config, "tanh", hidden="pooler", output="classifier")
 
@@ -256,7 +256,7 @@ ALBERT = Family(
 )
 
 
-DISTILBERT_LAYER = {
+_DISTILBERT_LAYER = {
     "attention.query": "attention.q_lin",
     "attention.key": "attention.k_lin",
     "attention.value": "attention.v_lin",
@@ -275,7 +275,7 @@ def _distilbert_pooled_head(config: Any) -> Head:
     return sequence_head(config, "relu", hidden="pre_classifier", output="classifier")
 
 
-DISTILBERT = Family(
+_DISTILBERT = Family(
     model_types=("distilbert",),
     prefix="distilbert.",
     fields={
@@ -290,7 +290,7 @@ DISTILBERT = Family(
     },
     constants={**POST_NORM, "layer_norm_eps": 1e-12},
     weights=partial(
-        encoder_weights, layer=DISTILBERT_LAYER, source="transformer.layer.{}", types=False
+        encoder_weights, layer=_DISTILBERT_LAYER, source="transformer.layer.{}", types=False
     ),
     heads={
         "vocab_": partial(
@@ -310,7 +310,7 @@ DISTILBERT = Family(
 
 
 MPNET_PADDING, MPNET_BUCKETS, MPNET_MAX_DISTANCE = 1, 32, 128
-MPNET_ATTENTION = {
+_MPNET_ATTENTION = {
     "attention.query": "attention.attn.q",
     "attention.key": "attention.attn.k",
     "attention.value": "attention.attn.v",
@@ -321,7 +321,7 @@ MPNET_ATTENTION = {
 
 def _mpnet_weights(config: Any) -> list[Weight]:
     table = "relative_attention_bias.weight"
-    weights = encoder_weights(config, {**LAYER, **MPNET_ATTENTION}, types=False)
+    weights = encoder_weights(config, {**LAYER, **_MPNET_ATTENTION}, types=False)
     return [*weights, Weight(f"relative.{table}", (f"encoder.{table}",))]
 
 
@@ -335,10 +335,10 @@ def _mpnet_refusals(config: Any) -> list[str]:
     ]
 
 
-MPNET = Family(
+_MPNET = Family(
     model_types=("mpnet",),
     prefix="mpnet.",
-    fields={**NO_TYPES, **same("relative_attention_num_buckets")},
+    fields={**_NO_TYPES, **same("relative_attention_num_buckets")},
     constants={
         **SKIPS_PADDING,
         "has_relative_attention_bias": True,
@@ -361,4 +361,4 @@ MPNET = Family(
 )
 
 
-FAMILIES = (BERT, ROBERTA, ELECTRA, ALBERT, DISTILBERT, MPNET)
+FAMILIES = (BERT, ROBERTA, ELECTRA, ALBERT, _DISTILBERT, _MPNET)

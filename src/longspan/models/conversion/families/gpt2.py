@@ -28,7 +28,7 @@ from longspan.models.heads.sequence_classification import LongspanForSequenceCla
 from longspan.models.heads.token_classification import LongspanForTokenClassification
 
 NORMS = {"attention_norm": "ln_1", "feed_forward_norm": "ln_2"}
-LINEAR: dict[str, str | tuple[str, tuple[int, int]]] = {
+_LINEAR: dict[str, str | tuple[str, tuple[int, int]]] = {
     "attention.query": ("attn.c_attn", (0, 3)),
     "attention.key": ("attn.c_attn", (1, 3)),
     "attention.value": ("attn.c_attn", (2, 3)),
@@ -36,8 +36,8 @@ LINEAR: dict[str, str | tuple[str, tuple[int, int]]] = {
     "feed_forward.input": "mlp.c_fc",
     "feed_forward.output": "mlp.c_proj",
 }
-LANGUAGE_HEAD = Head(LongspanForCausalLM, [], "lm_head.weight")
-LANGUAGE_MODELS = ("GPT2LMHeadModel", "GPT2DoubleHeadsModel")
+_LANGUAGE_HEAD = Head(LongspanForCausalLM, [], "lm_head.weight")
+_LANGUAGE_MODELS = ("GPT2LMHeadModel", "GPT2DoubleHeadsModel")
 MASK = "constant of the mask"
 
 
@@ -49,7 +49,7 @@ def _weights(config: Any) -> list[Weight]:
         *layer_weights(NORMS, "h.{}", config.n_layer),
         *(
             weight._replace(transposed=weight.target.endswith(".weight"))
-            for weight in layer_weights(LINEAR, "h.{}", config.n_layer)
+            for weight in layer_weights(_LINEAR, "h.{}", config.n_layer)
         ),
     ]
 
@@ -61,8 +61,8 @@ def _refusals(config: Any) -> list[str]:
 
 def _tied_head(config: Any) -> Head | None:
     """Return the head of a language model, whose tied matrix is not saved."""
-    is_language_model = set(LANGUAGE_MODELS) & set(config.architectures or ())
-    return LANGUAGE_HEAD if is_language_model else None
+    is_language_model = set(_LANGUAGE_MODELS) & set(config.architectures or ())
+    return _LANGUAGE_HEAD if is_language_model else None
 
 
 def _source_fields(config: LongspanConfig) -> dict[str, Any]:
@@ -97,7 +97,7 @@ FAMILIES = (
             "score.": last_token_head,
             "classifier.": token_head,
             "qa_outputs.": question_head,
-            "lm_head.": lambda _: LANGUAGE_HEAD,
+            "lm_head.": lambda _: _LANGUAGE_HEAD,
             "": _tied_head,
         },
         dropped={

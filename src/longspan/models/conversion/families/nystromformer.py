@@ -33,8 +33,8 @@ from longspan.models.conversion.heads import (
 )
 
 MECHANISM = "nystrom"
-ROWS_BEFORE = 2  # positions begin at 2, whatever the padding is
-CONVOLUTION = {"attention.mechanism.conv": "attention.self.conv"}
+_ROWS_BEFORE = 2  # positions begin at 2, whatever the padding is
+_CONVOLUTION = {"attention.mechanism.conv": "attention.self.conv"}
 
 
 def _is_exact(config: Any) -> bool:
@@ -54,7 +54,7 @@ def _attention(config: Any) -> list[LayerAttention]:
 
 def _weights(config: Any) -> list[Weight]:
     layers, source = config.num_hidden_layers, "encoder.layer.{}"
-    return encoder_weights(config) + layer_weights(CONVOLUTION, source, layers, "weight")
+    return encoder_weights(config) + layer_weights(_CONVOLUTION, source, layers, "weight")
 
 
 def _refusals(config: Any) -> list[str]:
@@ -101,8 +101,8 @@ FAMILIES = (
         },
         dropped={**COMPUTED, "embeddings.token_type_ids": "type of each token, which is an input"},
         refusals=_refusals,
-        position_rows=lambda config: config.max_position_embeddings + ROWS_BEFORE,
-        rows_before=lambda _: ROWS_BEFORE,
+        position_rows=lambda config: config.max_position_embeddings + _ROWS_BEFORE,
+        rows_before=lambda _: _ROWS_BEFORE,
         attention=_attention,
         architectures=classes("Nystromformer"),
         source_fields=_source_fields,

@@ -33,14 +33,14 @@ from longspan.models.conversion.heads import token_head
 from longspan.models.heads.token_classification import LongspanForTokenClassification
 from longspan.models.model import LongspanModel
 
-T5_LENGTH = 512  # tokens of a source that names no number
-T5_PROJECTIONS = {"query": "q", "key": "k", "value": "v", "output": "o"}
-T5_PLAIN = {"feed_forward.input": "wi", "feed_forward.output": "wo"}
-T5_GATED = {"feed_forward.input": "wi_0", "feed_forward.gate": "wi_1", "feed_forward.output": "wo"}
-T5_GELU = ("gated-gelu", "gelu_new")  # name of a feed-forward network, and its activation
+_T5_LENGTH = 512  # tokens of a source that names no number
+_T5_PROJECTIONS = {"query": "q", "key": "k", "value": "v", "output": "o"}
+_T5_PLAIN = {"feed_forward.input": "wi", "feed_forward.output": "wo"}
+_T5_GATED = {"feed_forward.input": "wi_0", "feed_forward.gate": "wi_1", "feed_forward.output": "wo"}
+_T5_GELU = ("gated-gelu", "gelu_new")  # name of a feed-forward network, and its activation
 
 
-def t5_weights(config: Any, attention: str = "SelfAttention") -> list[Weight]:
+def _t5_weights(config: Any, attention: str = "SelfAttention") -> list[Weight]:
     """Return the weights of an encoder.
 
     Args:
@@ -48,9 +48,9 @@ def t5_weights(config: Any, attention: str = "SelfAttention") -> list[Weight]:
         attention: name of the attention of a layer.
     """
     table = f"block.0.layer.0.{attention}.relative_attention_bias.weight"
-    feed_forward = T5_GATED if config.is_gated_act else T5_PLAIN
+    feed_forward = _T5_GATED if config.is_gated_act else _T5_PLAIN
     layer = {
-        **{f"attention.{ours}": f"0.{attention}.{x}" for ours, x in T5_PROJECTIONS.items()},
+        **{f"attention.{ours}": f"0.{attention}.{x}" for ours, x in _T5_PROJECTIONS.items()},
         **{ours: f"1.DenseReluDense.{x}" for ours, x in feed_forward.items()},
         **{"attention_norm": "0.layer_norm", "feed_forward_norm": "1.layer_norm"},
     }
@@ -72,7 +72,7 @@ def _t5_derived(config: Any) -> dict[str, Any]:
     }
 
 
-def t5_source_fields(config: LongspanConfig) -> dict[str, Any]:
+def _t5_source_fields(config: LongspanConfig) -> dict[str, Any]:
     """Return the computed fields of the source for a configuration of ours.
 
     Raises:
@@ -85,7 +85,7 @@ def t5_source_fields(config: LongspanConfig) -> dict[str, Any]:
         )
     kind = config.hidden_act
     if config.feed_forward == "gated":
-        kind = T5_GELU[0] if kind == T5_GELU[1] else f"gated-{kind}"
+        kind = _T5_GELU[0] if kind == _T5_GELU[1] else f"gated-{kind}"
     return {
         "d_kv": config.head_dim,
         "feed_forward_proj": kind,
@@ -113,47 +113,47 @@ T5 = Family(
         **{"pooling": "mean", "position": "t5"},
     },
     derived=_t5_derived,
-    weights=t5_weights,
+    weights=_t5_weights,
     heads={"classifier.": token_head},
     dropped={"encoder.embed_tokens.weight": "copy of the word embeddings"},
     positions="relative",
-    position_rows=lambda config: getattr(config, "n_positions", T5_LENGTH),
+    position_rows=lambda config: getattr(config, "n_positions", _T5_LENGTH),
     architectures={
         LongspanModel: "T5EncoderModel",
         LongspanForTokenClassification: "T5ForTokenClassification",
     },
-    source_fields=t5_source_fields,
+    source_fields=_t5_source_fields,
 )
 
 
-MT5 = dataclasses.replace(T5, model_types=("mt5",), architectures={})
+_MT5 = dataclasses.replace(T5, model_types=("mt5",), architectures={})
 
 
-LONGT5_LOCAL = "local"  # mechanism, and kind of attention of the source
+_LONGT5_LOCAL = "local"  # mechanism, and kind of attention of the source
 
 
 def _longt5_refusals(config: Any) -> list[str]:
     kind = config.encoder_attention_type
-    if kind == LONGT5_LOCAL:
+    if kind == _LONGT5_LOCAL:
         return []
     return [f"encoder_attention_type={kind!r}, whose global tokens are means of blocks"]
 
 
 def _longt5_source_fields(config: LongspanConfig) -> dict[str, Any]:
-    radius = options_of_all(config, LONGT5_LOCAL)["window"]
-    return {**t5_source_fields(config), "local_radius": radius}
+    radius = options_of_all(config, _LONGT5_LOCAL)["window"]
+    return {**_t5_source_fields(config), "local_radius": radius}
 
 
-LONGT5 = dataclasses.replace(
+_LONGT5 = dataclasses.replace(
     T5,
     model_types=("longt5",),
-    weights=partial(t5_weights, attention="LocalSelfAttention"),
+    weights=partial(_t5_weights, attention="LocalSelfAttention"),
     heads={},
     refusals=_longt5_refusals,
-    attention=lambda config: [(LONGT5_LOCAL, {"window": config.local_radius})] * config.num_layers,
+    attention=lambda config: [(_LONGT5_LOCAL, {"window": config.local_radius})] * config.num_layers,
     architectures={LongspanModel: "LongT5EncoderModel"},
     source_fields=_longt5_source_fields,
 )
 
 
-FAMILIES = (T5, MT5, LONGT5)
+FAMILIES = (T5, _MT5, _LONGT5)
