@@ -42,8 +42,7 @@ FOLDER = Path(__file__).parent / "mechanisms"
 RECIPES = Path(__file__).parent / "recipes"
 FIGURES = Path(__file__).parent / "figures.md"
 PROTOCOLS = Path(__file__).parent / "arena" / "protocols.md"
-REPORT = Path(__file__).parents[1] / "src" / "longspan" / "report"
-PUBLISHED, CATALOG = REPORT / "published.json", REPORT.parent / "catalog.json"
+CATALOG = Path(__file__).parents[1] / "src" / "longspan" / "catalog.json"
 CONTRACT = Path(__file__).parents[1] / "benchmarks" / "results" / "contract.json"
 LENGTHS = (1024, 4096)
 HEADS, HEAD_DIM = 2, 64
@@ -278,17 +277,6 @@ def share_text(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.0f} %"
 
 
-def published() -> str:
-    """Render published scores, for reports, which do not import torch and so not the tasks."""
-    scores = [
-        {"task": name, **dataclasses.asdict(score)}
-        for name in sorted(TASKS)
-        for score in TASKS[name].info.published
-    ]
-    lines = (json.dumps(score, ensure_ascii=False) for score in scores)
-    return "[\n" + ",\n".join(lines) + "\n]\n"
-
-
 def catalog_file() -> str:
     """Render the catalog of the package, for lists and reports, which do not import torch."""
     parts = {
@@ -353,7 +341,6 @@ def figures_page() -> str:
 
 
 def main() -> None:
-    PUBLISHED.write_text(published())
     CATALOG.write_text(catalog_file())
     write(FOLDER, written())
     write(task_pages.FOLDER, task_pages.written())

@@ -1,6 +1,8 @@
 """Metadata of tasks, and scores reported elsewhere."""
 
 import dataclasses
+import json
+from importlib import resources
 
 # Heads of tasks that are texts without labels.
 LANGUAGE_MODELING = ("masked_lm", "causal_lm")
@@ -15,6 +17,13 @@ class Published:
     protocol: str
     source: str
     metric: str = "accuracy"
+
+
+def published_scores(task: str) -> tuple[Published, ...]:
+    """Return the published scores of a task, from `published.json`, which reports read too."""
+    text = resources.files("longspan").joinpath("published.json").read_text("utf-8")
+    scores = [score for score in json.loads(text) if score.pop("task") == task]
+    return tuple(Published(**score) for score in scores)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -77,12 +77,11 @@ class PublishedFigure:
 def read_published() -> tuple[PublishedFigure, ...]:
     """Read the published scores of every task, then the figures of tables, missing ones left out.
 
-    Tasks need torch and reports do not: `docs/pages.py` renders `published.json` from the tasks.
     Tables hold values as printed, in display units.
     """
     scores, tables = (
-        json.loads(resources.files("longspan.report").joinpath(name).read_text("utf-8"))
-        for name in ("published.json", "published_figures.json")
+        json.loads(resources.files("longspan").joinpath(name).read_text("utf-8"))
+        for name in ("published.json", "report/published_figures.json")
     )
     figures = [PublishedFigure(quantity=one.pop("metric"), **one) for one in scores]
     return (*figures, *(one for table in tables for one in _read_table(table)))

@@ -11,8 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from longspan.data.stream_vocabularies import ByteVocabulary, CharacterVocabulary
-from longspan.tasks.info import TaskInfo
-from longspan.tasks.language.published import published_language_scores
+from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.language.published_files import PublishedText
 from longspan.tasks.language.published_streams import PublishedTextTask
 from longspan.tasks.registry import register
@@ -53,7 +52,7 @@ class Enwik8(PublishedTextTask):
         num_classes=vocabulary.size,
         metrics=("bits_per_byte",),
         head="causal_lm",
-        published=published_language_scores("enwik8", "bits_per_byte"),
+        published=published_scores("enwik8"),
         notes=(
             "The splits are the first 90 million bytes, the next 5 million and the last 5 million; "
             "each is one document. The first byte of a split is not predicted, so 4,999,999 of the "
@@ -86,7 +85,7 @@ class Text8(PublishedTextTask):
         num_classes=vocabulary.size,
         metrics=("bits_per_character",),
         head="causal_lm",
-        published=published_language_scores("text8", "bits_per_character"),
+        published=published_scores("text8"),
         notes=(
             "The splits are the first 90 million characters, the next 5 million and the last 5 "
             "million; each is one document. The first character of a split is not predicted, so "

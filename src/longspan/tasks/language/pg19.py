@@ -15,10 +15,9 @@ from longspan.data.document_rows import DocumentWriter
 from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import ByteVocabulary
 from longspan.tasks.base import ProgressCallback
-from longspan.tasks.info import TaskInfo
+from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.language import pg19_files as pg19
 from longspan.tasks.language.pg19_files import SplitReport
-from longspan.tasks.language.published import published_language_scores
 from longspan.tasks.language.streams import StreamTask
 from longspan.tasks.registry import register
 from longspan.tasks.task_data import SPLITS
@@ -41,7 +40,7 @@ class PG19(StreamTask):
         num_classes=VOCABULARY.size,
         metrics=("bits_per_byte", "word_perplexity"),
         head="causal_lm",
-        published=published_language_scores("pg19", "word_perplexity"),
+        published=published_scores("pg19"),
         notes=(
             "Documents are the books, split as published: 28,602, 50 and 100. Bytes are those of "
             "the files, line ends included. The first byte of a book is not predicted, nor is its "

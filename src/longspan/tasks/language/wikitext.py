@@ -12,9 +12,8 @@ from longspan.data.source_files import CopyFiles
 from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import WordVocabulary
 from longspan.tasks.base import ProgressCallback
-from longspan.tasks.info import TaskInfo
+from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.language import wikitext_files as wikitext
-from longspan.tasks.language.published import published_language_scores
 from longspan.tasks.language.streams import StreamTask
 from longspan.tasks.language.wikitext_files import WikiText
 from longspan.tasks.registry import register
@@ -91,7 +90,7 @@ def _describe(published: WikiText, title: str, checksum: str) -> TaskInfo:
         num_classes=size,
         metrics=("perplexity",),
         head="causal_lm",
-        published=published_language_scores(name, "perplexity"),
+        published=published_scores(name),
         notes=_NOTES,
     )
 

@@ -16,11 +16,10 @@ from longspan.config import NumExamples, setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.errors import OptionError
 from longspan.tasks.base import ProgressCallback, Split
-from longspan.tasks.info import TaskInfo
+from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.lra import cifar
 from longspan.tasks.lra.cifar import SourceSplit
 from longspan.tasks.lra.pixels import LEVELS, PixelOptions, PixelTask, pack_images
-from longspan.tasks.lra.published import published_scores
 from longspan.tasks.lra.tfds import tfds_order
 from longspan.tasks.registry import register
 from longspan.tasks.rules import NEAREST_CENTROID

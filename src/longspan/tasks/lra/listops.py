@@ -20,7 +20,7 @@ from longspan.errors import DataError, OptionError
 from longspan.tasks.base import SPLITS, Grouping, ProgressCallback, Split, Task
 from longspan.tasks.example_writer import ExampleWriter
 from longspan.tasks.grouping import group_by_ranges
-from longspan.tasks.info import TaskInfo
+from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.lra import release as lra_release
 from longspan.tasks.lra.expression_drawing import draw_as_svg, draw_as_text
 from longspan.tasks.lra.generators.listops import (
@@ -33,7 +33,6 @@ from longspan.tasks.lra.generators.listops import (
     parse,
     tree_depths,
 )
-from longspan.tasks.lra.published import published_scores
 from longspan.tasks.lra.release import LraFiles
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule, most_frequent_labels

@@ -22,7 +22,7 @@ from longspan.errors import OptionError
 from longspan.tasks.base import SPLITS, Grouping, ProgressCallback, Split
 from longspan.tasks.batching import sample_rows
 from longspan.tasks.grouping import group_by_quantiles
-from longspan.tasks.info import TaskInfo
+from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.lra import release as lra_release
 from longspan.tasks.lra.generators.pathfinder import (
     AnnotatedImage,
@@ -36,7 +36,6 @@ from longspan.tasks.lra.generators.pathfinder_markers import find_markers
 from longspan.tasks.lra.generators.shards import get_or_build
 from longspan.tasks.lra.pathfinder_release import PathfinderImages, read_images
 from longspan.tasks.lra.pixels import LEVELS, PixelOptions, PixelTask, draw_mask
-from longspan.tasks.lra.published import published_scores
 from longspan.tasks.lra.tfds import tfds_order, tfds_slices
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule, most_frequent_labels

@@ -25,9 +25,8 @@ from longspan.tasks.encoded_text import (
     count_unknown,
     sample_balanced,
 )
-from longspan.tasks.info import TaskInfo
+from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.lra import aan
-from longspan.tasks.lra.published import published_scores
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule, most_frequent_labels
 

@@ -48,8 +48,7 @@ from longspan.tasks.encoded_text import (
     LabeledTexts,
     sample_balanced,
 )
-from longspan.tasks.info import TaskInfo
-from longspan.tasks.lra.published import published_scores
+from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.registry import register
 from longspan.tasks.rules import TOKEN_COUNTS
 

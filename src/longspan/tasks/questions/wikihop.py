@@ -33,7 +33,7 @@ from longspan.shapes import Float, Int
 from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split
 from longspan.tasks.example_writer import ExampleWriter, load_details
 from longspan.tasks.grouping import Grouping
-from longspan.tasks.info import Published, TaskInfo
+from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.pieces import PieceTask, PieceVocabulary, vocabulary_setting
 from longspan.tasks.questions.candidates import (
     MARKERS,
@@ -167,19 +167,6 @@ _MOST_CANDIDATES = 79  # of a published question
 _SHUFFLING = 1  # purpose of the random numbers of a batch
 _LABELS = ("one window", "several windows", "cut")
 _SHOWN = 400  # characters of the documents
-_TABLE = "Beltagy et al. 2020, Longformer, table 10 (development set; best of evaluations on it)"
-# By the rows of the protocol; windows of RoBERTa and of full attention have 512 tokens.
-_PUBLISHED = {
-    "longformer": 0.738,
-    "roberta": 0.724,
-    "epochs-15": 0.75,
-    "length-512-full": 0.717,
-    "length-2048": 0.731,
-    "no-mlm": 0.732,
-    "no-projections": 0.722,
-    "no-global": 0.655,
-    "positions-only": 0.735,
-}
 
 
 @settings
@@ -275,10 +262,7 @@ class WikiHop(PieceTask):
         num_classes=_MOST_CANDIDATES,
         metrics=("accuracy",),
         head="candidates",
-        published=tuple(
-            Published(mechanism=row, value=value, protocol="wikihop-ablation", source=_TABLE)
-            for row, value in _PUBLISHED.items()
-        ),
+        published=published_scores("wikihop"),
         notes=(
             "Validation is held out of the training questions; test is the published development "
             "set, on which papers report, since the answers of the test set are not public. The "
