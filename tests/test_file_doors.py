@@ -59,8 +59,9 @@ def read_member(path):
 
 
 def read_splits(path):
+    files = {"splits": (path,)}
     hyperpartisan.read_published_splits(
-        hyperpartisan.HyperpartisanFiles(articles=path, truth=path, splits=path)
+        hyperpartisan.HyperpartisanFiles(form="XML", path=path.parent, files=files)
     )
 
 

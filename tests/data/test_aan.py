@@ -43,21 +43,20 @@ def test_every_form_gives_the_same_pairs(tmp_path, form):
 @pytest.mark.parametrize("below", ["", "aan"])
 def test_pairs_by_id_are_found(tmp_path, monkeypatch, below):
     folder = write_by_id(tmp_path / below)
-    assert aan.find(tmp_path) == aan.PairsById(folder=folder)
+    assert aan.find(tmp_path).path == folder
     monkeypatch.setenv("LONGSPAN_TEST_DATA", str(tmp_path))
-    assert aan.find(None) == aan.PairsById(folder=folder)
+    assert aan.find(None).path == folder
     monkeypatch.setenv("LONGSPAN_DATA", str(write_by_id(tmp_path / "other")))
-    assert aan.find(None) == aan.PairsById(folder=tmp_path / "other")
+    found = aan.find(None)
+    assert (found.form, found.path) == (aan.BY_ID, tmp_path / "other")
 
 
 def test_form_with_more_pairs_is_read_and_the_release_at_a_tie(tmp_path):
     fewer = {split: rows[:2] for split, rows in PAIRS.items()}
     both = write_release(write_by_id(tmp_path / "tie"))
-    assert not isinstance(aan.find(both), aan.PairsById)
-    assert isinstance(aan.find(write_release(write_by_id(tmp_path / "a"), fewer)), aan.PairsById)
-    assert not isinstance(
-        aan.find(write_release(write_by_id(tmp_path / "b", fewer))), aan.PairsById
-    )
+    assert aan.find(both).form == "release"
+    assert aan.find(write_release(write_by_id(tmp_path / "a"), fewer)).form == aan.BY_ID
+    assert aan.find(write_release(write_by_id(tmp_path / "b", fewer))).form == "release"
 
 
 def test_archive_counts_as_the_whole_release(tmp_path):
@@ -66,7 +65,7 @@ def test_archive_counts_as_the_whole_release(tmp_path):
     with tarfile.open(place / "lra_release.gz", "w:gz") as archive:
         archive.add(fewer, "lra_release/lra_release/tsv_data")
     source = aan.find(place)
-    assert not isinstance(source, aan.PairsById)
+    assert source.form == "release"
     assert len(list(aan.read(source))) == 6
 
 
@@ -97,7 +96,7 @@ def test_origin_identifies_a_copy_independently_of_its_folder(tmp_path):
 
 def test_pairs_by_id_are_described_as_not_published(tmp_path):
     source = aan.find(write_by_id(tmp_path))
-    words = source.describe({"train": 8, "validation": 4, "test": 2})
+    words = aan.describe(source, {"train": 8, "validation": 4, "test": 2})
     assert words == (
         "AAN, pairs by id (8 train, 4 validation, 2 test pairs; not those of Long Range Arena)"
     )
@@ -238,7 +237,7 @@ def test_text_that_is_not_utf8_is_rejected(tmp_path):
 def test_real_pairs_by_id_have_the_expected_counts(tmp_path):
     """Compare with counts in plain Python."""
     folder = real("aan", "papers.parquet")
-    made = aan.collect(aan.read(aan.PairsById(folder=folder)), tmp_path, lambda done: None)
+    made = aan.collect(aan.read(aan._find_pairs_by_id(folder)), tmp_path, lambda done: None)
     rows = {
         split: [
             line.split("\t") for line in (folder / f"pairs.{name}.tsv").read_text().splitlines()
@@ -264,7 +263,7 @@ def test_real_pairs_by_id_have_the_expected_counts(tmp_path):
 def test_real_forms_agree(tmp_path):
     """The files in the release's form have some pairs by id, with titles before the texts."""
     folder = real("aan", "papers.parquet")
-    by_id = {(pair.split, pair.ids): pair for pair in aan.read(aan.PairsById(folder=folder))}
+    by_id = {(pair.split, pair.ids): pair for pair in aan.read(aan._find_pairs_by_id(folder))}
     for path in folder.glob("new_aan_pairs.*.tsv.gz"):
         shutil.copy(path, tmp_path)
     read = list(aan.read(aan.find(tmp_path)))

@@ -546,26 +546,3 @@ def test_other_settings_are_drawn(case):
     counts = np.bincount(drawing.contours, minlength=2)
     assert counts[:2].tolist() == [settings.contour_length] * 2
     assert counts[2:].sum() <= settings.distractors * settings.distractor_length
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"contour_length": 1}, "contour_length=1; use 2 or more"),
-        ({"distractor_length": 0}, "distractor_length=0; use 1 or more"),
-        ({"distractors": -1}, "distractors=-1; use 0 or more"),
-        ({"padding": 0}, "padding=0; use 1 or more"),
-        ({"margins": ()}, r"margins=\(\); expected one or more"),
-        ({"margins": (2, 0)}, r"margins=\(2, 0\).*each 1 or more"),
-        ({"thickness": 0.75}, "thickness=0.75 is not a whole number.*multiple of 0.5"),
-        ({"seed_distance": 8}, "seed_distance=8 leaves 0 pixels of 32.*use 7 or less"),
-    ],
-)
-def test_invalid_settings_are_rejected(change, reason):
-    with pytest.raises(OptionError, match=reason):
-        dataclasses.replace(lra_settings(32), **change)
-
-
-def test_unknown_resolution_is_rejected():
-    with pytest.raises(OptionError, match="resolution=48; there are 32, 64, 128, 256"):
-        lra_settings(48)

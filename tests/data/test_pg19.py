@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("nowhere")
 
 def read(tmp_path, copy, split):
     writer = DocumentWriter(tmp_path / "scratch" / split, np.uint8, min_length=2)
-    return read_split(copy.folder, copy.books[split], writer)
+    return read_split(copy.files[split], writer)
 
 
 @pytest.mark.parametrize("block", [1, 5, 1 << 20])
@@ -32,7 +32,7 @@ def test_books_are_their_bytes_sorted_by_name(tmp_path, monkeypatch, block):
     folder = write_books(tmp_path / "pg19")
     for data in (folder, tmp_path):
         copy = find(data, COUNTS)
-        assert copy.folder == folder
+        assert copy.path == folder
     for split in BOOKS:
         paths = sorted((folder / split).iterdir(), key=lambda path: path.name)
         contents = [path.read_bytes() for path in paths]

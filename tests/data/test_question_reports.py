@@ -20,7 +20,7 @@ def test_lines_are_those_of_the_ids(tmp_path, indent, compress):
     text = json.dumps({"data": records}, indent=indent)
     path = tmp_path / "file.json"
     path.write_bytes(gzip.compress(text.encode()) if compress else text.encode())
-    found = find_lines(JsonFiles(form="x", parts={"x": path}), "id")
+    found = find_lines(JsonFiles(form="x", path=path), "id")
     lines = text.split("\n")
     expected = {
         name: next(n for n, line in enumerate(lines, 1) if f'"id": {json.dumps(name)}' in line)

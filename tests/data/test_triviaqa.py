@@ -81,11 +81,6 @@ def test_references_are_aliases_and_human_answers():
     assert triviaqa.references_of(answer, "here") == ("big apple", "new york")
 
 
-def test_test_questions_have_no_references(sample):
-    questions, _ = read(sample, "wikipedia", "test")
-    assert [x.references for x in questions] == [()]
-
-
 def test_missing_documents_are_counted(copy):
     (copy / "evidence/wikipedia/England.txt").unlink()
     (question,), report = read(copy, "wikipedia")

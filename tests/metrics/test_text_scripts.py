@@ -140,7 +140,7 @@ def test_rules_are_equal_on_real_abstracts_and_answers():
     from longspan.tasks.summaries.papers import find_papers, read_papers
 
     found = find_papers(real_papers(), "pubmed_summarization")
-    papers = list(read_papers(found.parts["validation"], Report()))
+    papers = list(read_papers(found.firsts["validation"], Report()))
     assert check_same_on_ascii(["\n".join(one.summary) for one in papers]) > 20
     answers = [x for one in read_squad(xquad_file()).questions for x in one.references]
     assert check_same_on_ascii(answers) > 1_000

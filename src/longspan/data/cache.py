@@ -65,8 +65,8 @@ class BuildOutput:
     """Splits of a finished build, and their description."""
 
     splits: dict[str, Examples]
-    source: str  # description of where the examples come from
-    license: str
+    source: str = ""  # description of where the examples come from; empty: that of the task
+    license: str = ""  # likewise
     facts: dict[str, Any]  # counts and checksums for the manifest
     reports: dict[str, str] = dataclasses.field(default_factory=dict)  # further text files, by name
 

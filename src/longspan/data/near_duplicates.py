@@ -2,15 +2,12 @@
 
 A text is the set of its runs of five words. Two texts are near duplicates if the Jaccard index of
 their sets is at least 0.8 (run length and threshold of Lee et al. 2022, "Deduplicating Training
-Data Makes Language Models Better", appendix A). The search is exact, unlike MinHash: with prefix
-filtering (Bayardo, Ma and Srikant 2007, "Scaling Up All Pairs Similarity Search") only texts that
-share one of their rarest runs are compared.
+Data Makes Language Models Better", appendix A). The search is exact, unlike MinHash: a product of
+sparse matrices counts the runs that any two texts share.
 """
 
 import dataclasses
 import hashlib
-import math
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -106,22 +103,17 @@ def _similar_rows(
     texts: Sequence[Runs], training: Sequence[Runs], threshold: float
 ) -> Iterator[tuple[int, int, float]]:
     """Yield all pairs of a row of each side whose Jaccard index reaches the threshold."""
-    counts = Counter(run for runs in training for run in runs)
-    owners = defaultdict(list)
-    for row, runs in enumerate(training):
-        for run in _prefix(runs, counts, threshold):
-            owners[run].append(row)
-    for row, runs in enumerate(texts):
-        prefix = _prefix(runs, counts, threshold)
-        for source in sorted({x for run in prefix for x in owners.get(run, ())}):
-            intersection = len(runs & training[source])
-            similarity = intersection / (len(runs) + len(training[source]) - intersection)
-            if similarity >= threshold:
-                yield row, source, similarity
+    numbers = {run: number for number, run in enumerate(set().union(*texts, *training))}
+    shared = (_count_runs(texts, numbers) @ _count_runs(training, numbers).T).tocoo()
+    sizes, training_sizes = (np.array([*map(len, side)]) for side in (texts, training))
+    unions = sizes[shared.row] + training_sizes[shared.col] - shared.data
+    similarities = shared.data / unions
+    for pair in np.flatnonzero(similarities >= threshold).tolist():
+        yield int(shared.row[pair]), int(shared.col[pair]), float(similarities[pair])
 
 
-def _prefix(runs: Runs, counts: Counter[int], threshold: float) -> list[int]:
-    """Return the rarest runs, one of which every text that is similar enough has among its own."""
-    runs_by_rarity = sorted(runs, key=lambda run: (counts[run], run))
-    # A product just above an integer, such as 0.55 * 100, must not raise the bound by one.
-    return runs_by_rarity[: len(runs) - math.ceil(threshold * len(runs) - 1e-9) + 1]
+def _count_runs(texts: Sequence[Runs], numbers: dict[int, int]) -> csr_array:
+    """Return 1 where a text has a run, (texts, runs)."""
+    columns = np.array([numbers[run] for runs in texts for run in runs], np.int64)
+    ends = np.cumsum([0, *map(len, texts)])
+    return csr_array((np.ones_like(columns), columns, ends), (len(texts), len(numbers)))

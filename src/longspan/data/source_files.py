@@ -2,71 +2,25 @@
 
 import dataclasses
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from longspan.data import archives, hub
-from longspan.data.parquet import SOURCE_SPLITS, SourceSplit, shards_of
 from longspan.errors import DataError, MissingSourceError
 from longspan.files import file_sha256
 
 VARIABLES = ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA")
 
 
-class SourceFiles(ABC):
-    """The files of one copy of a dataset."""
-
-    @property
-    @abstractmethod
-    def paths(self) -> list[Path]:
-        """Files that identify the copy."""
-
-    @property
-    @abstractmethod
-    def origin(self) -> dict[str, Any]:
-        """Identity of the copy, the same wherever it is stored; part of the cache key."""
-
-    def sizes(self) -> dict[str, int]:
-        """Return the size of each file in bytes, by its name."""
-        return {path.name: path.stat().st_size for path in self.files_of_paths()}
-
-    def checksums(self) -> dict[str, str]:
-        """Return the sha256 of each file, by its name."""
-        return {path.name: file_sha256(path) for path in self.files_of_paths()}
-
-    def files_of_paths(self) -> list[Path]:
-        """Return `paths`, and the further files of a split whose first one is among them."""
-        return list(dict.fromkeys(file for path in self.paths for file in shards_of(path)))
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PartFiles(SourceFiles):
-    """One copy of a dataset with a file for each part."""
-
-    form: str
-    parts: dict[str, Path]
-
-    @property
-    def paths(self) -> list[Path]:
-        """Files of all parts."""
-        return list(self.parts.values())
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """Form, names and sizes."""
-        return {"form": self.form, "bytes": self.sizes()}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CopyFiles(SourceFiles):
-    """One copy of a dataset that is a file, an archive, or a folder of known files.
+class SourceFiles:
+    """One copy of a dataset.
 
     Attributes:
         form: form of the copy, such as "zip".
         path: file, archive or folder.
-        files: files by split; none: those of `path`, which is no folder.
+        files: files of each part, such as a split; none: those of `path`.
     """
 
     form: str
@@ -75,36 +29,46 @@ class CopyFiles(SourceFiles):
 
     @property
     def paths(self) -> list[Path]:
-        """Files of all splits, or the file or archive."""
-        return [path for paths in self.files.values() for path in paths] or [self.path]
+        """Files of all parts, or the file or archive; a folder is left out."""
+        paths = [path for paths in self.files.values() for path in paths] or [self.path]
+        return [path for path in paths if not path.is_dir()]
+
+    @property
+    def firsts(self) -> dict[str, Path]:
+        """First file of each part, from which readers of parquet find the others."""
+        return {part: paths[0] for part, paths in self.files.items()}
 
     @property
     def origin(self) -> dict[str, Any]:
-        """Form, names and sizes."""
+        """Identity of the copy, the same wherever it is stored; part of the cache key."""
         return {"form": self.form, "bytes": self.sizes()}
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each file in bytes, by its name."""
+        return {path.name: path.stat().st_size for path in self.paths}
+
+    def checksums(self) -> dict[str, str]:
+        """Return the sha256 of each file, by its name."""
+        return {path.name: file_sha256(path) for path in self.paths}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SplitFiles(SourceFiles):
-    """One copy of a dataset that is published as a training and a test split."""
+class CountedFiles(SourceFiles):
+    """One copy of a dataset of which copies may be incomplete.
 
-    form: str
-    files: dict[SourceSplit, tuple[Path, ...]]  # an archive contains both splits
-    rows: int | None  # in both splits; None if counting them takes seconds
+    Attributes:
+        rows: in all splits; None if counting them takes seconds.
+    """
 
-    @property
-    def paths(self) -> list[Path]:
-        """Files of both splits, sorted; a folder is left out."""
-        paths = {path for split in SOURCE_SPLITS for path in self.files[split]}
-        return sorted(path for path in paths if path.is_file())
+    rows: int | None
 
     @property
     def origin(self) -> dict[str, Any]:
         """Form, number of rows, file names and sizes."""
-        return {"form": self.form, "rows": self.rows, "bytes": self.sizes()}
+        return {**super().origin, "rows": self.rows}
 
 
-C = TypeVar("C", bound=SplitFiles)
+C = TypeVar("C", bound=CountedFiles)
 
 
 def search_paths(data: Path | None, expected: str, hub_name: str | None = None) -> list[Path]:

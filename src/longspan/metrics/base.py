@@ -132,8 +132,10 @@ def ratio(sums: np.ndarray) -> np.ndarray:
     return np.divide(numerator, denominator, out=undefined, where=denominator != 0)
 
 
-def register_percentage(name: str, title: str, columns: tuple[str, str]) -> Metric:
-    """Register a ratio of two sums between 0 and 1, displayed in percent."""
+def register_percentage(
+    name: str, title: str, columns: tuple[str, ...], finalize: Finalize = ratio
+) -> Metric:
+    """Register a score between 0 and 1, by default a ratio of two sums, displayed in percent."""
     return register(
-        Metric(name=name, title=title, unit="%", scale=100.0, columns=columns, finalize=ratio)
+        Metric(name=name, title=title, unit="%", scale=100.0, columns=columns, finalize=finalize)
     )

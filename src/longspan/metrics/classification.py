@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from longspan.metrics.base import Metric, ratio, register
+from longspan.metrics.base import Metric, ratio, register, register_percentage
 
 
 def _f1(sums: np.ndarray) -> np.ndarray:
@@ -23,13 +23,4 @@ ACCURACY = register(
         comparison="mcnemar",
     )
 )
-F1 = register(
-    Metric(
-        name="f1",
-        title="F1",
-        unit="%",
-        scale=100.0,
-        columns=("true_positives", "false_positives", "false_negatives"),
-        finalize=_f1,
-    )
-)
+F1 = register_percentage("f1", "F1", ("true_positives", "false_positives", "false_negatives"), _f1)

@@ -10,12 +10,12 @@ mention is right if both of its ends are. MUC is of Vilain et al. 1995, B-cubed 
     CEAF      clusters: phi4(C, D) = 2 |C & D| / (|C| + |D|), summed over the best one-to-one map
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
-from longspan.metrics.base import Metric, ratio, register
+from longspan.metrics.base import ratio, register_percentage
 
 Mention = tuple[int, int]  # first and last word
 Clusters = Sequence[Sequence[Mention]]
@@ -98,28 +98,14 @@ def _mean_f1(sums: np.ndarray) -> np.ndarray:
     return np.asarray(np.mean([_f1(sums[..., a:b]) for a, b in bounds], axis=0))
 
 
-def _register(name: str, title: str) -> Metric:
-    return register(
-        Metric(name=name, title=title, unit="%", scale=100.0, columns=COLUMNS, finalize=_f1)
-    )
-
-
-def _names(prefixes: Iterable[str]) -> tuple[str, ...]:
-    return tuple(f"{prefix}_{column}" for prefix in prefixes for column in COLUMNS)
-
-
-MUC = _register("muc_f1", "MUC F1")
-_B_CUBED = _register("b_cubed_f1", "B-cubed F1")
-CEAF = _register("ceaf_f1", "CEAF-phi4 F1")
-CONLL = register(
-    Metric(
-        name="conll_f1",
-        title="CoNLL F1",
-        unit="%",
-        scale=100.0,
-        columns=_names(("muc", "b_cubed", "ceaf")),
-        finalize=_mean_f1,
-    )
+MUC = register_percentage("muc_f1", "MUC F1", COLUMNS, _f1)
+_B_CUBED = register_percentage("b_cubed_f1", "B-cubed F1", COLUMNS, _f1)
+CEAF = register_percentage("ceaf_f1", "CEAF-phi4 F1", COLUMNS, _f1)
+CONLL = register_percentage(
+    "conll_f1",
+    "CoNLL F1",
+    tuple(f"{metric}_{column}" for metric in ("muc", "b_cubed", "ceaf") for column in COLUMNS),
+    _mean_f1,
 )
 COUNTS = {
     MUC.name: _muc_counts,

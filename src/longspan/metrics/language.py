@@ -15,45 +15,22 @@ def _perplexity(sums: np.ndarray) -> np.ndarray:
     return np.asarray(np.exp(ratio(sums)))
 
 
-BITS_PER_BYTE = register(
-    Metric(
-        name="bits_per_byte",
-        title="Bits per byte",
-        unit="bits/byte",
-        decimals=3,
-        higher_is_better=False,
-        columns=("nats", "bytes"),
-        finalize=_bits,
+def _register(name: str, title: str, unit: str, count: str) -> None:
+    """Register a metric of the nats of some tokens, bytes, characters or words."""
+    register(
+        Metric(
+            name=name,
+            title=title,
+            unit=unit,
+            decimals=3 if unit else 2,
+            higher_is_better=False,
+            columns=("nats", count),
+            finalize=_bits if unit else _perplexity,
+        )
     )
-)
-BITS_PER_CHARACTER = register(
-    Metric(
-        name="bits_per_character",
-        title="Bits per character",
-        unit="bits/char",
-        decimals=3,
-        higher_is_better=False,
-        columns=("nats", "characters"),
-        finalize=_bits,
-    )
-)
-PERPLEXITY = register(
-    Metric(
-        name="perplexity",
-        title="Perplexity",
-        decimals=2,
-        higher_is_better=False,
-        columns=("nats", "tokens"),
-        finalize=_perplexity,
-    )
-)
-WORD_PERPLEXITY = register(
-    Metric(
-        name="word_perplexity",
-        title="Perplexity per word",
-        decimals=2,
-        higher_is_better=False,
-        columns=("nats", "words"),
-        finalize=_perplexity,
-    )
-)
+
+
+_register("bits_per_byte", "Bits per byte", "bits/byte", "bytes")
+_register("bits_per_character", "Bits per character", "bits/char", "characters")
+_register("perplexity", "Perplexity", "", "tokens")
+_register("word_perplexity", "Perplexity per word", "", "words")

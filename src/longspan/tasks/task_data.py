@@ -199,7 +199,12 @@ class TaskData(ABC):
         """Build the splits; an archive is unpacked meanwhile, beside the data sets of the task."""
         location = scratch.parent.with_name("source")
         with unpacked(source, location, self.identify_source, progress) as data:
-            return self.build_splits(data, scratch, progress)
+            built = self.build_splits(data, scratch, progress)
+        return dataclasses.replace(
+            built,
+            source=built.source or self.info.source,
+            license=built.license or self.info.license,
+        )
 
     def _use_dataset(self, dataset: BuiltDataset | None) -> None:
         """Replace the open data set, and forget what was computed from the last one."""

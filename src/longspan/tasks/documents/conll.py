@@ -68,25 +68,16 @@ class Document:
 class ConllFiles(SourceFiles):
     """One copy of the files with gold annotations, of one language."""
 
-    files: dict[PublishedSplit, tuple[Path, ...]]
-
-    @property
-    def paths(self) -> list[Path]:
-        """All files."""
-        return [path for split in _PUBLISHED_SPLITS for path in self.files[split]]
-
     @property
     def origin(self) -> dict[str, Any]:
         """Number and total size of the files of each split."""
-        sizes = {
-            split: sum(x.stat().st_size for x in self.files[split]) for split in _PUBLISHED_SPLITS
-        }
-        counts = {split: len(self.files[split]) for split in _PUBLISHED_SPLITS}
-        return {"form": "columns", "files": counts, "bytes": sizes}
+        sizes = {x: sum(path.stat().st_size for path in paths) for x, paths in self.files.items()}
+        counts = {split: len(paths) for split, paths in self.files.items()}
+        return {"form": self.form, "files": counts, "bytes": sizes}
 
     def checksums(self) -> dict[str, str]:
         """Return a sha256 for each split: that of the list of those of its files."""
-        return {split: _joint_sha256(self.files[split]) for split in _PUBLISHED_SPLITS}
+        return {split: _joint_sha256(paths) for split, paths in self.files.items()}
 
 
 def find(data: Path | None, language: str = "english") -> ConllFiles:
@@ -109,11 +100,10 @@ def find(data: Path | None, language: str = "english") -> ConllFiles:
         for folder in usual_folders(path, "conll-2012")
         for root in (folder, folder / "v4" / "data")  # beside v12, of later annotations
     ]
-    for files in (
-        layout(root, language) for root in roots for layout in (_joined_files, _separate_files)
-    ):
-        if all(files.values()):
-            return ConllFiles(files=files)
+    for root in roots:
+        for files in (_joined_files(root, language), _separate_files(root, language)):
+            if all(files.values()):
+                return ConllFiles(form="columns", path=root, files=files)
     raise MissingSourceError(
         f"CoNLL-2012 ({language}) is not here (searched {format_paths(paths)}); it is made from "
         f"OntoNotes 5 (LDC2013T19), see {URL}; put train.{language}.v4_gold_conll and those of dev "

@@ -317,8 +317,6 @@ class Coreference(PieceTask):
             splits[split] = writer.examples()
         return BuildOutput(
             splits=splits,
-            source=self.info.source,
-            license=self.info.license,
             facts={
                 "source_sha256": files.checksums(),
                 "counts": {split: dict(sorted(count.items())) for split, count in counts.items()},

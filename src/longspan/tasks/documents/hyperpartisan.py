@@ -10,11 +10,9 @@ repository of Longformer.
 """
 
 import dataclasses
-import gzip
 import hashlib
 import json
 import xml.etree.ElementTree as ET
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -26,9 +24,10 @@ from longspan.config import setting, settings
 from longspan.data import archives
 from longspan.data.cache import BuildOutput
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
+from longspan.data.sources.text import explain_damage, open_packed
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import DataError, MissingSourceError
-from longspan.files import SMALL, explain_read_error, open_file, read_file, unique_keys
+from longspan.files import SMALL, explain_read_error, read_file, unique_keys
 from longspan.tasks.base import HELD_OUT, SPLITS, ProgressCallback, Split
 from longspan.tasks.documents.documents import (
     HELD_OUT_SHARE,
@@ -73,22 +72,13 @@ class Article:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HyperpartisanFiles(SourceFiles):
-    """One copy of the data set; `splits` is None if the published splits are not there."""
-
-    articles: Path
-    truth: Path
-    splits: Path | None
-
-    @property
-    def paths(self) -> list[Path]:
-        """Files that are there."""
-        return [path for path in (self.articles, self.truth, self.splits) if path is not None]
+    """One copy: articles, ground_truth, and splits if the published splits are there."""
 
     @property
     def origin(self) -> dict[str, Any]:
         """Checksums of the unpacked XML files."""
-        parts = {"articles": self.articles, "ground_truth": self.truth}
-        return {name: hashlib.sha256(_unpack(path)).hexdigest() for name, path in parts.items()}
+        parts = ("articles", "ground_truth")
+        return {x: hashlib.sha256(_unpack(self.firsts[x])).hexdigest() for x in parts}
 
 
 def find(data: Path | None) -> HyperpartisanFiles:
@@ -105,10 +95,10 @@ def find(data: Path | None) -> HyperpartisanFiles:
     for folder in (folder for path in paths for folder in usual_folders(path, "hyperpartisan")):
         articles, truth = _find_xml(folder, _ARTICLES), _find_xml(folder, _TRUTH)
         if articles and truth:
-            splits = folder / _SPLITS
-            return HyperpartisanFiles(
-                articles=articles, truth=truth, splits=splits if splits.exists() else None
-            )
+            files = {"articles": (articles,), "ground_truth": (truth,)}
+            if (splits := folder / _SPLITS).exists():
+                files["splits"] = (splits,)
+            return HyperpartisanFiles(form="XML", path=folder, files=files)
     raise MissingSourceError(
         f"Hyperpartisan is not here (searched {format_paths(paths)}); download the two "
         f"training-byarticle files of {URL} to FOLDER and run `longspan data build hyperpartisan "
@@ -122,22 +112,23 @@ def read(source: HyperpartisanFiles) -> list[Article]:
     Raises:
         DataError: a file is damaged, an article has no text, or no or two labels.
     """
-    labels = _read_labels(source.truth)
+    articles, truth = (source.firsts[x] for x in ("articles", "ground_truth"))
+    labels = _read_labels(truth)
     by_id: dict[int, Article] = {}
-    for element in _parse(source.articles):
-        number, where = _number(element, source.articles)
+    for element in _parse(articles):
+        number, where = _number(element, articles)
         text = " ".join("".join(element.itertext()).split())
         if number in by_id or not text:
             fault = "is there twice" if number in by_id else "has no text"
             raise DataError(f"{where} {fault}; fetch the file again from {URL}")
         if number not in labels:
-            raise DataError(f"{where} has no label in {source.truth}; fetch both files again")
+            raise DataError(f"{where} has no label in {truth}; fetch both files again")
         label, publisher = labels[number]
         title = " ".join(element.get("title", "").split())
         by_id[number] = Article(id=number, title=title, text=text, label=label, publisher=publisher)
     if extra := sorted(labels.keys() - by_id.keys()):
         raise DataError(
-            f"{source.truth} has {len(extra)} labels without an article, the first of id "
+            f"{truth} has {len(extra)} labels without an article, the first of id "
             f"{extra[0]}; fetch both files again from {URL}"
         )
     return [by_id[number] for number in sorted(by_id)]
@@ -149,21 +140,21 @@ def read_published_splits(source: HyperpartisanFiles) -> dict[str, np.ndarray]:
     Raises:
         DataError: the file is missing or malformed.
     """
-    if source.splits is None:
+    if (path := source.firsts.get("splits")) is None:
         raise DataError(
-            f"{source.articles.parent} has no {_SPLITS}; download {_SPLITS_URL} to that folder, or "
+            f"{source.path} has no {_SPLITS}; download {_SPLITS_URL} to that folder, or "
             "set split='clean'"
         )
     try:
-        content = json.loads(read_file(source.splits, SMALL), object_pairs_hook=unique_keys)
+        content = json.loads(read_file(path, SMALL), object_pairs_hook=unique_keys)
         ids = {split: np.array(content[name], np.int64) for split, name in PUBLISHED.items()}
     except OSError as error:
-        raise explain_read_error(source.splits, error) from error
+        raise explain_read_error(path, error) from error
     except DataError:
         raise
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise DataError(
-            f"{source.splits} must be JSON with the article ids of train, dev and test; download "
+            f"{path} must be JSON with the article ids of train, dev and test; download "
             f"it again from {_SPLITS_URL}"
         ) from error
     return ids
@@ -180,8 +171,8 @@ def rows_of(
     rows = {article.id: row for row, article in enumerate(articles)}
     if unknown := sorted({int(x) for split in ids.values() for x in split} - rows.keys()):
         raise DataError(
-            f"{source.splits} names article {unknown[0]}, which {source.articles} does not "
-            "contain; fetch both again"
+            f"{_SPLITS} names article {unknown[0]}, which the articles in {source.path} lack; "
+            "fetch both again"
         )
     return {split: np.array([rows[x] for x in numbers], np.int64) for split, numbers in ids.items()}
 
@@ -240,12 +231,8 @@ def _unpack(path: Path) -> bytes:
         limits = archives.Limits(member=_MOST, total=_MOST)
         members = archives.read_members(path, lambda name: name.endswith(".xml"), limits)
         return b"".join([member.read() for member in members])
-    try:
-        with open_file(path) as file:
-            stream = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
-            content = stream.read(_MOST + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read ({error}); fetch it again") from error
+    with open_packed(path) as file, explain_damage(path):
+        content = file.read(_MOST + 1)
     if len(content) > _MOST:
         raise DataError(f"{path} unpacks to more than {_MOST >> 20} MiB; fetch it again")
     return content
@@ -329,7 +316,6 @@ class Hyperpartisan(DocumentTask):
             splits=splits,
             source=f"Hyperpartisan by article, {len(articles)} articles, {self.options.split} "
             "splits",
-            license=self.info.license,
             facts={
                 "source_sha256": source.checksums(),
                 "unused": len(articles) - len(used_rows),

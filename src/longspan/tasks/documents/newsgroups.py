@@ -80,16 +80,9 @@ class Post:
     split: str | None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class NewsgroupsFiles(SourceFiles):
     """One copy: an archive, or a folder that contains the folders of an archive."""
-
-    path: Path
-
-    @property
-    def paths(self) -> list[Path]:
-        """The archive; nothing of a folder."""
-        return [self.path] if self.path.is_file() else []
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -114,10 +107,10 @@ def find(data: Path | None) -> NewsgroupsFiles:
     paths = search_paths(data, "a folder or archive of 20 Newsgroups")
     for path in paths:
         if path.is_file() and archives.may_contain(path, _MEMBER.fullmatch, _LIMITS):
-            return NewsgroupsFiles(path)
+            return NewsgroupsFiles(form="archive", path=path)
         folders = (*usual_folders(path, "newsgroups20"), path / "newsgroups20_mini")
         if copy := _find_copy(folders):
-            return NewsgroupsFiles(copy)
+            return NewsgroupsFiles(form="folder" if copy.is_dir() else "archive", path=copy)
     raise MissingSourceError(
         f"20 Newsgroups is not here (searched {format_paths(paths)}); download {URL} to FOLDER and "
         "run `longspan data build newsgroups --data FOLDER`"
@@ -273,7 +266,6 @@ class Newsgroups(DocumentTask):
         return BuildOutput(
             splits=splits,
             source=f"20 Newsgroups, {extent}, {len(posts)} posts",
-            license=self.info.license,
             facts={"source_sha256": source.checksums(), "emptied": emptied, **facts},
         )
 

@@ -118,8 +118,6 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         )
         return BuildOutput(
             splits=splits,
-            source=self.info.source,
-            license=self.info.license,
             facts={
                 "files": description.files,
                 "columns": description.columns,

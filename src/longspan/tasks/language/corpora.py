@@ -17,13 +17,14 @@ from pydantic import Field, Strict
 from torch import Tensor
 
 from longspan.config import Length, NumExamples, setting, settings
+from longspan.data.cache import BuiltDataset
 from longspan.data.corpora import imports
 from longspan.data.corpora.imports import CorpusDescription
 from longspan.data.store import Examples
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import OptionError
 from longspan.shapes import Int
-from longspan.tasks.base import ProgressCallback, Split, Task
+from longspan.tasks.base import SPLITS, Split, Task
 from longspan.tasks.batching import Batch
 from longspan.tasks.global_tokens import GlobalTokens, global_positions, mark_global_tokens
 from longspan.tasks.grouping import Grouping, group_by_quantiles
@@ -104,11 +105,6 @@ class CorpusTask(ImportedCorpus):
         return {}
 
     @property
-    def length(self) -> int:
-        """Maximum number of tokens of an example."""
-        return self.options.length
-
-    @property
     def num_global_tokens(self) -> int:
         """Maximum number of global tokens of an example."""
         return int(global_positions(self.options.global_tokens, self.length).sum())
@@ -116,7 +112,7 @@ class CorpusTask(ImportedCorpus):
     @property
     def sizes(self) -> dict[Split, int | None]:
         """Unknown: the number of windows follows from the lengths of the documents."""
-        return {"train": None, "validation": None, "test": None}
+        return dict.fromkeys(SPLITS)
 
     @functools.cached_property
     def tokenizer(self) -> WordPieceTokenizer:
@@ -214,17 +210,9 @@ class CorpusTask(ImportedCorpus):
         tokens, document = self._example(split, row)
         return f"document {document}: {self.decode(tokens)}"
 
-    def open(
-        self, cache: Path, data: Path | None = None, progress: ProgressCallback | None = None
-    ) -> None:
-        """Build the tokens into `cache`, or verify and map those already built."""
+    def _use_dataset(self, dataset: BuiltDataset | None) -> None:
+        super()._use_dataset(dataset)
         self._windows = {}
-        super().open(cache, data, progress)
-
-    def open_built(self, cache: Path) -> bool:
-        """Open the tokens built earlier; return whether there are any."""
-        self._windows = {}
-        return super().open_built(cache)
 
     @functools.cached_property
     def _first_ids(self) -> np.ndarray:

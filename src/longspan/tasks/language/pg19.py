@@ -74,11 +74,10 @@ class PG19(StreamTask):
         for split in SPLITS:
             progress(f"reading {split}", sum(x.books for x in reports.values()), total)
             writer = DocumentWriter(scratch / f"{split}.tokens", np.uint8, min_length=2)
-            splits[split], reports[split] = pg19.read_split(copy.folder, copy.books[split], writer)
+            splits[split], reports[split] = pg19.read_split(copy.files[split], writer)
         return BuildOutput(
             splits=splits,
             source=f"PG-19, {sum(x.books for x in reports.values()):,} books",
-            license=self.info.license,
             facts={
                 "books": {split: x.books for split, x in reports.items()},
                 "too_short": {split: x.short for split, x in reports.items()},

@@ -28,24 +28,13 @@ _BLANKS = np.frombuffer(BLANKS.encode(), np.uint8)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BookFiles(SourceFiles):
-    """One copy: the folder, and the names of the books of each split, sorted."""
-
-    folder: Path
-    books: Mapping[str, tuple[str, ...]]
-
-    @property
-    def paths(self) -> list[Path]:
-        """Files of all books."""
-        return [self.folder / name for names in self.books.values() for name in names]
+    """One copy: the folder, and the files of the books of each split, sorted."""
 
     @property
     def origin(self) -> dict[str, Any]:
         """Number of books and bytes of each split."""
-        sizes = {
-            split: sum((self.folder / name).stat().st_size for name in names)
-            for split, names in self.books.items()
-        }
-        return {"form": "folder", "books": {x: len(y) for x, y in self.books.items()}, **sizes}
+        sizes = {x: sum(book.stat().st_size for book in books) for x, books in self.files.items()}
+        return {"form": self.form, "books": {x: len(y) for x, y in self.files.items()}, **sizes}
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -92,10 +81,7 @@ def find(data: Path | None, expected: Mapping[str, int]) -> BookFiles:
 
 
 def _check_books(folder: Path, expected: Mapping[str, int]) -> BookFiles:
-    books = {
-        split: tuple(sorted(f"{split}/{x.name}" for x in (folder / split).glob("*.txt")))
-        for split in expected
-    }
+    books = {split: tuple(sorted((folder / split).glob("*.txt"))) for split in expected}
     counts = {split: len(names) for split, names in books.items()}
     if counts != dict(expected):
         differences = [
@@ -106,17 +92,14 @@ def _check_books(folder: Path, expected: Mapping[str, int]) -> BookFiles:
             "again. As official data, a part of it is refused; it becomes a task, with its splits, "
             f"by `longspan data import corpus {folder} --objective next`"
         )
-    return BookFiles(folder=folder, books=books)
+    return BookFiles(form="folder", path=folder, files=books)
 
 
-def read_split(
-    folder: Path, names: Iterable[str], writer: DocumentWriter
-) -> tuple[Examples, SplitReport]:
+def read_split(books: Iterable[Path], writer: DocumentWriter) -> tuple[Examples, SplitReport]:
     """Return the books of a split, read in blocks.
 
     Args:
-        folder: folder of the copy.
-        names: paths of the books in it.
+        books: files of the books.
         writer: takes their tokens.
 
     Raises:
@@ -124,27 +107,26 @@ def read_split(
         RunError: the disk is full.
     """
     report = SplitReport()
-    for name in names:
-        report.words += _read_book(folder, name, writer)
+    for book in books:
+        report.words += _read_book(book, writer)
         writer.end_document()
     report.books, report.short = writer.num_documents, writer.num_short
     return writer.examples(), report
 
 
-def _read_book(folder: Path, name: str, writer: DocumentWriter) -> int:
+def _read_book(path: Path, writer: DocumentWriter) -> int:
     """Add a book to its split; return its number of words."""
     decoder, words, was_blank, size = codecs.getincrementaldecoder("utf-8")(), 0, True, 0
-    where = folder / name
-    with archives.open_member(folder, name, _LIMITS) as member:
+    with archives.open_member(path.parent, path.name, _LIMITS) as member:
         for block in member.blocks():
             try:
                 decoder.decode(block)
             except UnicodeDecodeError as error:
                 raise DataError(
-                    f"{where} is not UTF-8 text ({error.reason}); fetch it again"
+                    f"{path} is not UTF-8 text ({error.reason}); fetch it again"
                 ) from error
             if b"\0" in block:
-                raise DataError(f"{where} is binary (a zero byte); fetch it again")
+                raise DataError(f"{path} is binary (a zero byte); fetch it again")
             values = np.frombuffer(block, np.uint8)
             blank = np.isin(values, _BLANKS)
             words += int((~blank & np.append(was_blank, blank[:-1])).sum())
@@ -153,7 +135,7 @@ def _read_book(folder: Path, name: str, writer: DocumentWriter) -> int:
     try:
         decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        raise DataError(f"{where} ends inside a character; fetch it again") from error
+        raise DataError(f"{path} ends inside a character; fetch it again") from error
     if not size:
-        raise DataError(f"{where} is empty; fetch it again")
+        raise DataError(f"{path} is empty; fetch it again")
     return words

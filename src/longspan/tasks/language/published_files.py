@@ -14,7 +14,7 @@ import numpy as np
 
 from longspan.data import archives
 from longspan.data.document_rows import DocumentWriter
-from longspan.data.source_files import CopyFiles, format_paths, search_paths, usual_folders
+from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.data.store import Examples
 from longspan.errors import DataError, MissingSourceError
 from longspan.files import check_file
@@ -44,7 +44,7 @@ class PublishedText:
         return sum(self.sizes.values())
 
 
-def find(text: PublishedText, data: Path | None) -> CopyFiles:
+def find(text: PublishedText, data: Path | None) -> SourceFiles:
     """Find a copy of a published file that has its size.
 
     Args:
@@ -74,7 +74,7 @@ def find(text: PublishedText, data: Path | None) -> CopyFiles:
 
 
 def read_splits(
-    text: PublishedText, copy: CopyFiles, ids: np.ndarray, scratch: Path
+    text: PublishedText, copy: SourceFiles, ids: np.ndarray, scratch: Path
 ) -> dict[str, Examples]:
     """Return one document for each split, in constant memory.
 
@@ -114,13 +114,13 @@ def read_splits(
     return {name: writer.examples() for name, writer in writers.items()}
 
 
-def _copies_in(name: str, path: Path) -> Iterator[CopyFiles]:
+def _copies_in(name: str, path: Path) -> Iterator[SourceFiles]:
     """Yield the copies in a search path, which may be one itself; unpacked ones first."""
     folders = usual_folders(path, name) if path.is_dir() else ()
     files = [path] if path.is_file() else [folder / name for folder in folders]
     for one in (*files, *(folder / f"{name}.zip" for folder in folders)):
         if one.is_file() and not _is_other_archive(one, name, is_search_path=one == path):
-            yield CopyFiles(form="zip" if _is_zip(one) else "file", path=one)
+            yield SourceFiles(form="zip" if _is_zip(one) else "file", path=one)
 
 
 def _is_other_archive(path: Path, name: str, *, is_search_path: bool) -> bool:
@@ -135,7 +135,7 @@ def _is_zip(path: Path) -> bool:
     return zipfile.is_zipfile(check_file(path))
 
 
-def _unpacked_size(copy: CopyFiles, name: str) -> int:
+def _unpacked_size(copy: SourceFiles, name: str) -> int:
     """Return the bytes of the file; 0 if a zip lacks it."""
     if copy.form == "file":
         return copy.path.stat().st_size
@@ -148,7 +148,7 @@ def _unpacked_size(copy: CopyFiles, name: str) -> int:
         raise DataError(f"{copy.path} is damaged ({error}); fetch it again") from error
 
 
-def _blocks(copy: CopyFiles, name: str) -> Iterator[bytes]:
+def _blocks(copy: SourceFiles, name: str) -> Iterator[bytes]:
     """Yield the unpacked file in blocks."""
     limits = archives.Limits(member=1 << 30, total=1 << 30)
     if copy.form == "zip":

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from longspan.data.cache import BuildOutput, BuiltDataset
-from longspan.data.source_files import CopyFiles
+from longspan.data.source_files import SourceFiles
 from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import WordVocabulary
 from longspan.tasks.base import ProgressCallback
@@ -35,7 +35,7 @@ class WikiTextTask(StreamTask):
     sorts_by_frequency = True
     published_set: ClassVar[WikiText]
 
-    def find_source(self, data: Path | None) -> CopyFiles:
+    def find_source(self, data: Path | None) -> SourceFiles:
         """Return the copy of the set."""
         return wikitext.find(self.published_set, data)
 
@@ -57,7 +57,6 @@ class WikiTextTask(StreamTask):
         return BuildOutput(
             splits=splits,
             source=f"{published.folder}, {sum(articles.values()):,} articles",
-            license=self.info.license,
             facts={
                 "articles": articles,
                 "tokens": {name: len(part.tokens.values) for name, part in splits.items()},

@@ -18,7 +18,7 @@ from longspan.data import archives
 from longspan.data.document_rows import DocumentWriter
 from longspan.data.parquet import read_records, split_files
 from longspan.data.source_files import (
-    CopyFiles,
+    SourceFiles,
     find_archives,
     format_paths,
     search_paths,
@@ -62,7 +62,7 @@ class WikiText:
         return f"https://s3.amazonaws.com/research.metamind.io/wikitext/{self.folder}-v1.zip"
 
 
-def find(published: WikiText, data: Path | None) -> CopyFiles:
+def find(published: WikiText, data: Path | None) -> SourceFiles:
     """Find a copy of a set.
 
     Args:
@@ -80,12 +80,12 @@ def find(published: WikiText, data: Path | None) -> CopyFiles:
             return _check_files(path)
         shards = {split: split_files(path, split) for split in FILES}
         if data is not None and all(shards.values()):
-            return CopyFiles(form="parquet", path=path, files=shards)
+            return SourceFiles(form="parquet", path=path, files=shards)
         for folder in folders[1:]:
             if any((folder / x).is_file() for x in FILES.values()):
                 return _check_files(folder)
         for archive in find_archives(path, folders, f"{name}-v1.zip", _is_in_zip, _LIMITS):
-            return CopyFiles(form="zip", path=archive)
+            return SourceFiles(form="zip", path=archive)
     raw = [
         x for path in paths for x in usual_folders(path, name) if (x / "wiki.train.raw").exists()
     ]
@@ -96,15 +96,15 @@ def find(published: WikiText, data: Path | None) -> CopyFiles:
     )
 
 
-def _check_files(folder: Path) -> CopyFiles:
+def _check_files(folder: Path) -> SourceFiles:
     missing = [name for name in FILES.values() if not (folder / name).is_file()]
     if missing:
         raise DataError(f"{folder} lacks {', '.join(missing)}; fetch the whole set again")
     files = {split: (folder / name,) for split, name in FILES.items()}
-    return CopyFiles(form="folder", path=folder, files=files)
+    return SourceFiles(form="folder", path=folder, files=files)
 
 
-def read_vocabulary(published: WikiText, copy: CopyFiles) -> WordVocabulary:
+def read_vocabulary(published: WikiText, copy: SourceFiles) -> WordVocabulary:
     """Return the words of the training split.
 
     Raises:
@@ -123,7 +123,7 @@ def read_vocabulary(published: WikiText, copy: CopyFiles) -> WordVocabulary:
     return words
 
 
-def read_lines(copy: CopyFiles, split: str) -> Iterator[list[str]]:
+def read_lines(copy: SourceFiles, split: str) -> Iterator[list[str]]:
     """Yield the words of each line of a split.
 
     Raises:
@@ -174,7 +174,7 @@ def read_articles(lines: Iterable[list[str]]) -> Iterator[list[list[str]]]:
 
 
 def read_split(
-    published: WikiText, copy: CopyFiles, split: str, words: WordVocabulary, scratch: Path
+    published: WikiText, copy: SourceFiles, split: str, words: WordVocabulary, scratch: Path
 ) -> tuple[Examples, int]:
     """Return the articles of a split, and their number.
 

@@ -38,36 +38,23 @@ _FILES: dict[Split, str] = {
 _VALUES = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PairsById(SourceFiles):
-    """A folder with pairs by id and the papers."""
-
-    folder: Path
-
-    @property
-    def paths(self) -> list[Path]:
-        """Files of pairs, and the papers."""
-        return [self.folder / name for name in (*_FILES.values(), _PAPERS)]
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """Form, file names and sizes."""
-        return {"form": "pairs by id", "bytes": self.sizes()}
-
-    def describe(self, rows: Mapping[str, int]) -> str:
-        """Return a description: the number of pairs of each split, and that they are unpublished.
-
-        Args:
-            rows: number of pairs read, by split.
-        """
-        counts = ", ".join(f"{count} {split}" for split, count in rows.items())
-        return f"AAN, pairs by id ({counts} pairs; not those of Long Range Arena)"
+BY_ID = "pairs by id"  # form of such a copy
 
 
-AanFiles = LraFiles | PairsById
+def describe(source: SourceFiles, rows: Mapping[str, int]) -> str:
+    """Return a description: the number of pairs of each split, and whether they are published.
+
+    Args:
+        source: copy.
+        rows: number of pairs read, by split.
+    """
+    if isinstance(source, LraFiles):
+        return source.describe(rows)
+    counts = ", ".join(f"{count} {split}" for split, count in rows.items())
+    return f"AAN, pairs by id ({counts} pairs; not those of Long Range Arena)"
 
 
-def find(data: Path | None) -> AanFiles:
+def find(data: Path | None) -> SourceFiles:
     """Find the pairs: those of the release, or pairs by id if there are more of them.
 
     An archive of the release counts as complete and stays unopened.
@@ -89,12 +76,12 @@ def find(data: Path | None) -> AanFiles:
         return by_id
     if by_id is None or release.path.is_file():
         return release
-    rows = sum(_count_lines(by_id.folder / name) for name in _FILES.values())
+    rows = sum(_count_lines(by_id.path / name) for name in _FILES.values())
     num_pairs = sum(1 for _ in itertools.islice(lra_release.read_pairs(release), rows))
     return release if num_pairs == rows else by_id
 
 
-def read(source: AanFiles) -> Iterator[Pair]:
+def read(source: SourceFiles) -> Iterator[Pair]:
     """Yield the pairs of all splits, with at most the first `LONGEST` bytes of each text.
 
     Raises:
@@ -106,17 +93,16 @@ def read(source: AanFiles) -> Iterator[Pair]:
         missing.pop(pair.split, None)
         yield pair
     if missing:
-        place = source.folder if isinstance(source, PairsById) else source.path
         raise DataError(
-            f"{place} has no pair in {', '.join(missing)}; expected pairs of all splits"
+            f"{source.path} has no pair in {', '.join(missing)}; expected pairs of all splits"
         )
 
 
-def _read(source: AanFiles) -> Iterator[Pair]:
-    if isinstance(source, PairsById):
-        texts = _read_papers(source.folder / _PAPERS)
+def _read(source: SourceFiles) -> Iterator[Pair]:
+    if not isinstance(source, LraFiles):
+        texts = _read_papers(source.path / _PAPERS)
         for split, name in _FILES.items():
-            yield from _read_pairs(source.folder / name, split, texts)
+            yield from _read_pairs(source.path / name, split, texts)
         return
     for pair in lra_release.read_pairs(source):
         if not all(pair.texts):
@@ -220,7 +206,7 @@ def _empty() -> dict[Split, array]:
     return {split: array("q") for split in _FILES}
 
 
-def _find_pairs_by_id(data: Path | None) -> PairsById | None:
+def _find_pairs_by_id(data: Path | None) -> SourceFiles | None:
     """Return the first folder with pairs by id.
 
     Raises:
@@ -234,7 +220,8 @@ def _find_pairs_by_id(data: Path | None) -> PairsById | None:
         if missing and len(missing) < len(_FILES):
             raise DataError(f"{folder} lacks {', '.join(missing)}; expected pairs of all splits")
         if not missing:
-            return PairsById(folder=folder)
+            files = {name: (folder / name,) for name in (*_FILES.values(), _PAPERS)}
+            return SourceFiles(form=BY_ID, path=folder, files=files)
     return None
 
 

@@ -19,7 +19,7 @@ from PIL import Image
 from longspan.data import archives
 from longspan.data.parquet import SOURCE_SPLITS, SourceSplit, explain_parquet_errors, split_files
 from longspan.data.source_files import (
-    SplitFiles,
+    CountedFiles,
     find_archives,
     find_copies,
     most_complete,
@@ -166,7 +166,7 @@ class CifarImages:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CifarFiles(SplitFiles):
+class CifarFiles(CountedFiles):
     """One copy of CIFAR-10; `form` is batches, archive or parquet."""
 
     exact: bool  # the pixels are the official ones, not decoded from JPEG
@@ -234,12 +234,7 @@ def _copies_in(path: Path) -> Iterator[CifarFiles]:
             yield _batches_copy(folder)
     for archive in find_archives(path, folders, "cifar-10*.tar.gz", _is_batch, _LIMITS):
         rows = _WHOLE if archive.stat().st_size == _WHOLE_ARCHIVE else None
-        archive_files: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(
-            SOURCE_SPLITS, (archive,)
-        )
-        yield CifarFiles(
-            form="archive", files=archive_files, rows=rows, exact=True, order="official"
-        )
+        yield CifarFiles(form="archive", path=archive, rows=rows, exact=True, order="official")
 
 
 def _batches_copy(folder: Path) -> CifarFiles:
@@ -248,12 +243,13 @@ def _batches_copy(folder: Path) -> CifarFiles:
         raise DataError(
             f"{folder} lacks {', '.join(missing)}; expected {', '.join(_MD5)}; download {URL}"
         )
-    paths = [folder / name for name in _MD5]
-    files: dict[SourceSplit, tuple[Path, ...]] = {"train": tuple(paths[:-1]), "test": (paths[-1],)}
+    files = {name: (folder / name,) for name in _MD5}
     # a whole batch is larger than its pixels
-    whole = all(path.stat().st_size > _BATCH * _VALUES for path in paths)
+    whole = all(path.stat().st_size > _BATCH * _VALUES for (path,) in files.values())
     rows = _WHOLE if whole else None
-    return CifarFiles(form="batches", files=files, rows=rows, exact=True, order="official")
+    return CifarFiles(
+        form="batches", path=folder, files=files, rows=rows, exact=True, order="official"
+    )
 
 
 def _is_batch(name: str) -> bool:
@@ -262,10 +258,10 @@ def _is_batch(name: str) -> bool:
 
 def _batch_files(source: CifarFiles) -> Iterator[archives.Member]:
     """Yield the files of batches in a folder or an archive."""
-    path = source.files["train"][0]
+    path = source.path
     if source.form == "batches":
         for name in _MD5:
-            with archives.open_member(path.parent, name, _LIMITS) as member:
+            with archives.open_member(path, name, _LIMITS) as member:
                 yield member
         return
     if path.name == _ARCHIVE and (digest := file_sha256(path)) != SHA256:
@@ -292,7 +288,7 @@ def _read_batches(source: CifarFiles) -> Iterator[CifarImages]:
         rows = np.arange(start, start + len(labels))
         yield CifarImages(split=split, rows=rows, pixels=pixels, labels=labels)
     if missing := [name for name in _MD5 if name not in names]:
-        raise DataError(f"{source.files['train'][0]} lacks {', '.join(missing)}; download {URL}")
+        raise DataError(f"{source.path} lacks {', '.join(missing)}; download {URL}")
 
 
 def _read_batch(name: str, raw: bytes, where: str) -> tuple[np.ndarray, np.ndarray]:
@@ -331,6 +327,7 @@ def _parquet_copy(folder: Path) -> Iterator[CifarFiles]:
     labels = {path: _check_classes(_read_labels(path), str(path)) for path in paths}
     yield CifarFiles(
         form="parquet",
+        path=folder,
         files=files,
         rows=sum(map(len, labels.values())),
         exact=not any(_is_jpeg(path) for path in paths),

@@ -143,7 +143,6 @@ class ImageTask(PixelTask):
                 "test": pack_images(*images["test"], test),
             },
             source=source.describe(rows),
-            license=self.info.license,
             facts={
                 "source_rows": rows,
                 "source_sha256": source.checksums(),

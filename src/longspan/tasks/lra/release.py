@@ -72,23 +72,18 @@ def pathfinder_folder(resolution: int, difficulty: Difficulty = "hard") -> str:
 class LraFiles(SourceFiles):
     """One part of the release on this machine."""
 
+    form: str = "release"
     part: str  # folder of the part inside the release, e.g. "listops-1000"
-    path: Path  # an archive, or that folder itself
-
-    @property
-    def files(self) -> list[str]:
-        """Names of the files that identify the copy; of Pathfinder the metadata, not the images."""
-        if not self.path.is_dir():
-            return [self.path.name]
-        if self.part in _TABLES:
-            return [_variants(self.path, name)[0] for name in _TABLES[self.part]]
-        return [f"metadata/{name}" for name in archives.list_names(self.path / "metadata", bool)]
 
     @property
     def paths(self) -> list[Path]:
-        """Paths of `files`."""
-        folder = self.path if self.path.is_dir() else self.path.parent
-        return [folder / name for name in self.files]
+        """Files that identify the copy; of Pathfinder the metadata, not the images."""
+        if not self.path.is_dir():
+            return [self.path]
+        if self.part in _TABLES:
+            return [self.path / _variants(self.path, name)[0] for name in _TABLES[self.part]]
+        folder = self.path / "metadata"
+        return [folder / name for name in archives.list_names(folder, bool)]
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -242,9 +237,9 @@ def _read_tables(source: LraFiles) -> Iterator[tuple[Split, archives.Member]]:
         for member in archives.read_members(source.path, lambda n: table(n) in splits, _LIMITS):
             yield splits[table(member.name)], member
         return
-    for name in source.files:
-        with archives.open_member(source.path, name, _LIMITS) as member:
-            yield splits[table(name)], member
+    for path in source.paths:
+        with archives.open_member(source.path, path.name, _LIMITS) as member:
+            yield splits[table(path.name)], member
 
 
 def _read_lines(source: LraFiles, longest: int) -> Iterator[tuple[Split, str, int, bytes]]:

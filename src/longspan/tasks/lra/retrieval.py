@@ -15,6 +15,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from longspan.config import setting, settings
 from longspan.data.cache import BuildOutput
+from longspan.data.source_files import SourceFiles
 from longspan.data.store import Examples, Ragged, SequenceWriter
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.tasks.base import SPLITS, ProgressCallback, Split
@@ -112,7 +113,7 @@ class Retrieval(EncodedTextTask):
         ),
     )
 
-    def find_source(self, data: Path | None) -> aan.AanFiles:
+    def find_source(self, data: Path | None) -> SourceFiles:
         """Return the files of pairs."""
         return aan.find(data)
 
@@ -139,8 +140,7 @@ class Retrieval(EncodedTextTask):
         }
         return BuildOutput(
             splits=splits,
-            source=source.describe({s: len(p.labels) for s, p in collection.splits.items()}),
-            license=self.info.license,
+            source=aan.describe(source, {s: len(p.labels) for s, p in collection.splits.items()}),
             facts={
                 "source_sha256": source.checksums(),
                 **collection.facts,

@@ -9,7 +9,6 @@ unpacked), `{train,test}.parquet` with columns text and label, or the same in th
 Hugging Face hub. The reviews are sorted, so every form gives the same data.
 """
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,13 +25,12 @@ from longspan.data import archives
 from longspan.data.cache import BuildOutput
 from longspan.data.parquet import (
     SOURCE_SPLITS,
-    SourceSplit,
     check_columns,
     explain_parquet_errors,
     split_files,
 )
 from longspan.data.source_files import (
-    SplitFiles,
+    CountedFiles,
     find_archives,
     find_copies,
     most_complete,
@@ -63,12 +61,7 @@ _MEMBER = re.compile(r"(?:aclImdb/)?(train|test)/(neg|pos)/[^/]+\.txt")
 _LIMITS = archives.Limits(member=1 << 20, total=1 << 30)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ImdbFiles(SplitFiles):
-    """One copy of IMDB; `form` is folder, archive or parquet."""
-
-
-def find(data: Path | None) -> ImdbFiles:
+def find(data: Path | None) -> CountedFiles:
     """Find the most complete copy of IMDB; of equals the one that is read fastest.
 
     Args:
@@ -85,19 +78,19 @@ def find(data: Path | None) -> ImdbFiles:
         hub_name=HUB,
         remedy=f"download {URL} to FOLDER and run `longspan data build text --data FOLDER`",
     )
-    return most_complete(copies, _WHOLE, lambda one: sum(1 for _ in _rows(one.files["train"][0])))
+    return most_complete(copies, _WHOLE, lambda one: sum(1 for _ in _rows(one.path)))
 
 
-def read(source: ImdbFiles) -> dict[str, LabeledTexts]:
+def read(source: CountedFiles) -> dict[str, LabeledTexts]:
     """Return all reviews of both splits, sorted by text: 0 is negative, 1 positive.
 
     Raises:
         DataError: a file is truncated or malformed; the message names it and says why.
     """
     if source.form == "archive":
-        rows = list(_rows(source.files["train"][0]))
+        rows = list(_rows(source.path))
     elif source.form == "folder":
-        rows = [row for one in SOURCE_SPLITS for row in _rows(source.files[one][0], f"{one}/")]
+        rows = [row for one in SOURCE_SPLITS for row in _rows(source.path / one, f"{one}/")]
     else:
         paths = [(split, path) for split in SOURCE_SPLITS for path in source.files[split]]
         rows = [row for split, path in paths for row in _parquet_rows(split, path)]
@@ -106,32 +99,26 @@ def read(source: ImdbFiles) -> dict[str, LabeledTexts]:
         split_rows = sorted((text, label) for where, label, text in rows if where == split)
         labels = np.array([label for _, label in split_rows], np.uint8)
         if set(labels) != {0, 1}:
-            files = ", ".join(str(path) for path in source.files[split])
-            raise DataError(f"{files}: split {split!r} lacks positive or negative reviews")
+            raise DataError(f"{source.path}: split {split!r} lacks positive or negative reviews")
         reviews[split] = LabeledTexts(texts=[text for text, _ in split_rows], labels=labels)
     return reviews
 
 
-def _copies_in(path: Path) -> Iterator[ImdbFiles]:
+def _copies_in(path: Path) -> Iterator[CountedFiles]:
     """Yield the copies in a search path; parquet first, since it is read fastest."""
     folders = usual_folders(path, "imdb")
     for folder in folders:
         files = {split: split_files(folder, split) for split in SOURCE_SPLITS}
         if all(files.values()):
             rows = sum(_parquet_size(path) for paths in files.values() for path in paths)
-            yield ImdbFiles(form="parquet", files=files, rows=rows)
+            yield CountedFiles(form="parquet", path=folder, files=files, rows=rows)
     for folder in (*folders, path / "aclImdb", path / "imdb" / "aclImdb"):
         classes = [folder / split / label for split in SOURCE_SPLITS for label in LABELS]
         if all(one.is_dir() for one in classes):
-            split_folders: dict[SourceSplit, tuple[Path, ...]]
-            split_folders = {split: (folder / split,) for split in SOURCE_SPLITS}
             rows = sum(1 for one in classes for _ in one.glob("*.txt"))
-            yield ImdbFiles(form="folder", files=split_folders, rows=rows)
+            yield CountedFiles(form="folder", path=folder, rows=rows)
     for archive in find_archives(path, folders, "aclImdb*.tar.gz", _MEMBER.fullmatch, _LIMITS):
-        archive_files: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(
-            SOURCE_SPLITS, (archive,)
-        )
-        yield ImdbFiles(form="archive", files=archive_files, rows=None)
+        yield CountedFiles(form="archive", path=archive, rows=None)
 
 
 def _check_text(raw: bytes, where: str) -> bytes:
@@ -255,7 +242,7 @@ class Text(EncodedTextTask):
         """True if the test split selects the checkpoint, as in the paper."""
         return self.options.validation == "test"
 
-    def find_source(self, data: Path | None) -> ImdbFiles:
+    def find_source(self, data: Path | None) -> CountedFiles:
         """Return the copy of IMDB."""
         return find(data)
 
@@ -279,7 +266,6 @@ class Text(EncodedTextTask):
         return BuildOutput(
             splits=splits,
             source=f"IMDB, {extent} ({rows['train']} train and {rows['test']} test reviews){note}",
-            license=self.info.license,
             facts={
                 "source_rows": rows,
                 "source_sha256": source.checksums(),

@@ -568,7 +568,7 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         """Yield the questions, with the selected paragraphs in the second of two stages."""
         selection_path = self.options.selection
         selection = None if selection_path is None else read_selection(Path(selection_path))
-        train, test = self.find_source(data).paths
+        train, test = self.find_source(data).firsts.values()
         held_out: dict[Path, dict[int, float]]
         held_out = {train: {VALIDATION: self.options.validation}, test: {}}
         for path, shares in held_out.items():

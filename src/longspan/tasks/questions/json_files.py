@@ -4,16 +4,16 @@ import dataclasses
 import gzip
 import json
 import re
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from longspan.data import archives
 from longspan.data.parquet import SUFFIX, read_records, split_files
-from longspan.data.source_files import PartFiles, SourceFiles, format_paths, search_paths
+from longspan.data.source_files import SourceFiles, format_paths, search_paths
+from longspan.data.sources.text import explain_damage
 from longspan.errors import DataError, MissingSourceError
-from longspan.files import LARGE, explain_json_errors, explain_read_error, open_file, parse_json
+from longspan.files import LARGE, explain_json_errors, open_file, parse_json
 from longspan.space import format_bytes
 
 T = TypeVar("T")
@@ -104,22 +104,17 @@ def zip_columns(record: Any, names: Sequence[str], where: str) -> list[tuple[Any
 
 def _read(path: Path) -> bytes:
     """Return the bytes of a file, decompressed."""
-    try:
-        with open_file(path, LARGE) as file:
-            is_packed = file.peek(len(_GZIP)).startswith(_GZIP)
-            raw = (gzip.GzipFile(fileobj=file) if is_packed else file).read(LARGE + 1)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path} is damaged or truncated ({error}); download it again") from error
-    except OSError as error:
-        raise explain_read_error(path, error) from error
+    with explain_damage(path), open_file(path, LARGE) as file:
+        is_packed = file.peek(len(_GZIP)).startswith(_GZIP)
+        raw = (gzip.GzipFile(fileobj=file) if is_packed else file).read(LARGE + 1)
     if len(raw) > LARGE:
         raise DataError(f"{path} unpacks to more than {format_bytes(LARGE)}; download it again")
     return raw
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class JsonFiles(PartFiles):
-    """Files of one copy, in the order in which they are asked for."""
+class JsonFiles(SourceFiles):
+    """JSON files of one copy, in the order in which they are asked for."""
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -147,16 +142,15 @@ def find_json_files(
     paths = search_paths(data, f"the files {' and '.join(names)}")
     for path in paths:
         if len(names) == 1 and path.is_file() and not archives.is_archive(path):
-            return JsonFiles(form=form, parts={names[0]: path})
+            return JsonFiles(form=form, path=path)
         for folder in (path, path / task, path / "qa"):
-            matches = {name: _plain_or_gzip(folder / name) for name in names}
-            if len(parts := {name: one for name, one in matches.items() if one}) == len(names):
-                return JsonFiles(form=form, parts=parts)
+            files = {name: _plain_or_gzip(folder / name) for name in names}
+            if all(files.values()):
+                return JsonFiles(form=form, path=folder, files=files)
         # Other data sets have files of these names.
-        shards = [split_files(path, split) for split in splits] if data is not None else []
-        if shards and all(shards):
-            parts = {name: files[0] for name, files in zip(names, shards, strict=True)}
-            return JsonFiles(form=f"{form} parquet", parts=parts)
+        shards = {split: split_files(path, split) for split in splits if data is not None}
+        if shards and all(shards.values()):
+            return JsonFiles(form=f"{form} parquet", path=path, files=shards)
     or_parquet = f", nor parquet files of {' and '.join(splits)}" if splits else ""
     missing = f"{names[0]} is" if len(names) == 1 else f"{' and '.join(names)} are"
     raise MissingSourceError(
@@ -165,6 +159,6 @@ def find_json_files(
     )
 
 
-def _plain_or_gzip(path: Path) -> Path | None:
+def _plain_or_gzip(path: Path) -> tuple[Path, ...]:
     candidates = (path, path.with_name(f"{path.name}.gz"))
-    return next((one for one in candidates if one.is_file()), None)
+    return tuple(one for one in candidates if one.is_file())[:1]

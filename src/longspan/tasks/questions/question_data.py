@@ -175,8 +175,6 @@ class QuestionData(PieceTask, Generic[Q]):
         cases = sum((report.case_counts for report in reports.values()), Counter[str]())
         return BuildOutput(
             splits={split: part.examples() for split, part in parts.items()},
-            source=self.info.source,
-            license=self.info.license,
             facts={
                 "answers": {split: dict(sorted(x.counts.items())) for split, x in reports.items()},
                 "cases": dict(sorted(cases.items())),

@@ -237,7 +237,7 @@ class Squad(QuestionTask):
         self, data: Path | None, reports: Mapping[Split, Report]
     ) -> Iterator[tuple[Split, Question]]:
         """Yield the questions; questions about one article are in one split."""
-        train, test = self.find_source(data).paths
+        train, test = self.find_source(data).firsts.values()
         questions, report = read_squad(train, self.options.context)
         reports["train"].merge(report)
         yield from _assign(train, questions, {VALIDATION: self.options.validation})

@@ -4,7 +4,7 @@ Joshi et al., "TriviaQA: A Large Scale Distantly Supervised Challenge Dataset fo
 Comprehension", 2017 (https://arxiv.org/abs/1705.03551). No place of an answer is annotated: all of
 its mentions are right, as in Beltagy et al., "Longformer", 2020, section 6. Official layout:
 
-    qa/{wikipedia,web}-{train,dev}.json, qa/{wikipedia,web}-test-without-answers.json
+    qa/{wikipedia,web}-{train,dev}.json
     evidence/wikipedia/*.txt (`EntityPages`), evidence/web/*/*.txt (`SearchResults`)
 
 or the parquet files of the hub, of the configuration rc.wikipedia or rc.web, whose rows have the
@@ -40,11 +40,11 @@ from longspan.tasks.questions.report import Report
 from longspan.tasks.registry import register
 
 Domain = Literal["wikipedia", "web"]
-PublishedSplit = Literal["train", "dev", "test"]
+PublishedSplit = Literal["train", "dev"]
 
 URL = "https://nlp.cs.washington.edu/triviaqa/data/triviaqa-rc.tar.gz"
 
-_FILES = {"train": "{}-train.json", "dev": "{}-dev.json", "test": "{}-test-without-answers.json"}
+_FILES: dict[PublishedSplit, str] = {"train": "{}-train.json", "dev": "{}-dev.json"}
 _ROOT = "evidence"
 # Lists of a question's documents, and the folders of their texts.
 _EVIDENCE = {"EntityPages": f"{_ROOT}/wikipedia", "SearchResults": f"{_ROOT}/web"}
@@ -64,35 +64,18 @@ _HUB_COLUMNS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TriviaQAFiles(SourceFiles):
-    """One copy of TriviaQA, for one domain; `is_hub`: its folder has parquet files of the hub."""
+    """One copy of TriviaQA, for one domain: questions of the published splits, and documents."""
 
-    root: Path
     domain: Domain
-    is_hub: bool = False
-
-    @property
-    def paths(self) -> list[Path]:
-        """Files of questions with answers."""
-        return [self.questions_file("train"), self.questions_file("dev")]
 
     @property
     def origin(self) -> dict[str, Any]:
         """Domain, names and sizes of the files of questions, number and size of the documents."""
-        if self.is_hub:
-            return {"form": "parquet", "domain": self.domain, "bytes": self.sizes()}
-        documents = {name: _measure(self.root / name) for name in _FOLDERS[self.domain]}
-        return {
-            "form": "folder",
-            "domain": self.domain,
-            "bytes": self.sizes(),
-            "documents": documents,
-        }
-
-    def questions_file(self, split: PublishedSplit) -> Path:
-        """Return the file of the questions of a split, or the first one of its parquet files."""
-        if self.is_hub:
-            return split_files(self.root, _HUB_SPLITS[split])[0]
-        return self.root / "qa" / _FILES[split].format(self.domain)
+        origin = {**super().origin, "domain": self.domain}
+        if self.form == "parquet":
+            return origin
+        documents = {name: _measure(self.path / name) for name in _FOLDERS[self.domain]}
+        return {**origin, "documents": documents}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,11 +100,12 @@ def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
     paths = search_paths(data, "the unpacked files of TriviaQA")
     for path in paths:
         for root in (*usual_folders(path, "triviaqa"), path / "triviaqa-rc"):
-            files = TriviaQAFiles(root=root, domain=domain)
-            if all(x.is_file() for x in files.paths) and (root / _ROOT).is_dir():
-                return files
-        if data is not None and all(split_files(path, x) for x in _HUB_SPLITS.values()):
-            return TriviaQAFiles(root=path, domain=domain, is_hub=True)
+            files = {x: (root / "qa" / name.format(domain),) for x, name in _FILES.items()}
+            if all(x.is_file() for (x,) in files.values()) and (root / _ROOT).is_dir():
+                return TriviaQAFiles(form="folder", path=root, files=files, domain=domain)
+        shards = {x: split_files(path, name) for x, name in _HUB_SPLITS.items()}
+        if data is not None and all(shards.values()):
+            return TriviaQAFiles(form="parquet", path=path, files=shards, domain=domain)
     raise MissingSourceError(
         f"TriviaQA ({domain}) is not here (searched {format_paths(paths)}); download {URL}, and "
         "run `longspan data build triviaqa --data FILE`"
@@ -136,8 +120,8 @@ def load_records(files: TriviaQAFiles, split: PublishedSplit) -> Iterator[Any]:
     Raises:
         DataError: the file is missing or malformed.
     """
-    path = files.questions_file(split)
-    if files.is_hub:
+    path = files.firsts[split]
+    if files.form == "parquet":
         yield from _read_rows(path, files.domain)
         return
     content = load_json(path)
@@ -208,7 +192,7 @@ def read_question(
     """
     documents = _documents_of(record, where)
     name = question_id(record, where)
-    pairs = ((one, _read(files.root, one, name, where, report)) for one in documents)
+    pairs = ((one, _read(files.path, one, name, where, report)) for one in documents)
     texts = [(document, text) for document, text in pairs if text]
     if not texts:
         report.add("without_document", name, where)
@@ -360,7 +344,7 @@ class TriviaQA(QuestionTask):
         held_out: dict[PublishedSplit, dict[int, float]]
         held_out = {"train": {VALIDATION: self.options.validation}, "dev": {}}
         for published_split, shares in held_out.items():
-            path = files.questions_file(published_split)
+            path = files.firsts[published_split]
             keys = [
                 question_id(record, f"{path}: question {number}")
                 for number, record in enumerate(load_records(files, published_split))

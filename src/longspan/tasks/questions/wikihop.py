@@ -26,7 +26,7 @@ from torch import Tensor
 from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.data.own_splits import VALIDATION
-from longspan.data.source_files import PartFiles, format_paths, search_paths, usual_folders
+from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.data.store import Examples
 from longspan.errors import DataError, MissingSourceError, OptionError
 from longspan.shapes import Float, Int
@@ -93,7 +93,7 @@ class CandidateQuestion:
         }
 
 
-def find(data: Path | None, *, masked: bool = False) -> PartFiles:
+def find(data: Path | None, *, masked: bool = False) -> SourceFiles:
     """Find an unpacked copy: the files of train and dev.
 
     Args:
@@ -109,9 +109,9 @@ def find(data: Path | None, *, masked: bool = False) -> PartFiles:
         folders = usual_folders(path, "wikihop")
         for root in (*folders, *(one / name for one in folders for name in _FOLDERS)):
             suffix = ".masked.json" if masked else ".json"
-            parts = {part: root / f"{part}{suffix}" for part in ("train", "dev")}
-            if all(path.is_file() for path in parts.values()):
-                return PartFiles(form="folder", parts=parts)
+            files = {part: (root / f"{part}{suffix}",) for part in ("train", "dev")}
+            if all(path.is_file() for (path,) in files.values()):
+                return SourceFiles(form="folder", path=root, files=files)
     raise MissingSourceError(
         f"WikiHop is not here (searched {format_paths(paths)}); download qangaroo_v1.1.zip from "
         f"{URL}, and run `longspan data build wikihop --data FILE`"
@@ -310,7 +310,7 @@ class WikiHop(PieceTask):
         """Return None: the number of a candidate in its list says nothing."""
         return None
 
-    def find_source(self, data: Path | None) -> PartFiles:
+    def find_source(self, data: Path | None) -> SourceFiles:
         """Return the files of train and dev."""
         return find(data, masked=self.options.masked)
 
@@ -325,7 +325,7 @@ class WikiHop(PieceTask):
         }
         sizes: dict[Split, list[tuple[int, int]]] = {split: [] for split in SPLITS}
         shares = {"train": {VALIDATION: self.options.validation}, "dev": {}}
-        for part, path in files.parts.items():
+        for part, path in files.firsts.items():
             questions = list(read_questions(path))
             splits = assign_questions([question.text for question in questions], shares[part])
             for number, (question, split) in enumerate(zip(questions, splits, strict=True)):
@@ -336,8 +336,6 @@ class WikiHop(PieceTask):
                 sizes[split].append((len(question.candidates), len(question.documents)))
         return BuildOutput(
             splits={split: writer.examples() for split, writer in writers.items()},
-            source=self.info.source,
-            license=self.info.license,
             facts={
                 "source_sha256": files.checksums(),
                 "questions": {split: _count(x) for split, x in sizes.items()},

@@ -21,6 +21,7 @@ from longspan.config import Length, setting, settings
 from longspan.data import tokenizers
 from longspan.data.cache import BuildOutput
 from longspan.data.own_splits import NAMES, TEST, VALIDATION, assign_splits
+from longspan.data.source_files import SourceFiles
 from longspan.data.store import Ragged, SequenceWriter
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import DataError
@@ -186,7 +187,7 @@ class AanRetrieval(RankingTask):
         ),
     )
 
-    def find_source(self, data: Path | None) -> aan.AanFiles:
+    def find_source(self, data: Path | None) -> SourceFiles:
         """Return the files of pairs."""
         return aan.find(data)
 
@@ -210,6 +211,5 @@ class AanRetrieval(RankingTask):
         return BuildOutput(
             splits=splits,
             source=f"AAN, {len(collection.documents)} papers ({sizes} queries)",
-            license=self.info.license,
             facts={"source_sha256": source.checksums(), **counts, **facts},
         )

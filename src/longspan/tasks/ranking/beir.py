@@ -45,8 +45,6 @@ class BeirTask(ImportedTask, RankingTask):
         splits, facts = self.build_collection(collection, scratch, progress)
         return BuildOutput(
             splits=splits,
-            source=self.info.source,
-            license=self.info.license,
             facts={
                 "files": description.files,
                 "splits": description.splits,

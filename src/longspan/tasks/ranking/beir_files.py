@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from longspan.data.sources.rows import read_json
-from longspan.data.sources.text import UTF8, ReadingReport, explain_encoding
+from longspan.data.sources.text import UTF8, ReadingReport, open_encoded
 from longspan.errors import DataError
-from longspan.files import explain_read_error, open_file
 
 CORPUS, QUERIES, JUDGMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
 # Files of judgments of each split.
@@ -34,66 +33,6 @@ class Judgment(NamedTuple):
     document: str
     grade: int
     place: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BeirFiles:
-    """Files of a collection in the layout of BEIR.
-
-    Attributes:
-        folder: folder with the documents and the queries.
-        judgments: file of judgments of each split.
-    """
-
-    folder: Path
-    judgments: dict[str, Path]
-
-    @property
-    def paths(self) -> list[Path]:
-        """All files, that of the documents first."""
-        return [self.folder / CORPUS, self.folder / QUERIES, *self.judgments.values()]
-
-    @classmethod
-    def find(cls, folder: Path) -> "BeirFiles":
-        """Find the files in a folder; see `find_judgments`."""
-        return cls(folder=folder, judgments=find_judgments(folder))
-
-    def read_documents(self) -> Iterator[tuple[str, str]]:
-        """Yield id and text of each document; see `read_texts`."""
-        return read_texts(self.folder / CORPUS)
-
-    def read_queries(self) -> dict[str, str]:
-        """Return the queries by their ids; see `read_texts`."""
-        return dict(read_texts(self.folder / QUERIES))
-
-    def read_judgments(self, path: Path) -> Iterator[Judgment]:
-        """Yield the judgments of a file; see `read_judgments`."""
-        return read_judgments(path)
-
-
-def find_judgments(folder: Path) -> dict[str, Path]:
-    """Return the files of judgments by split, of a folder with a corpus and queries.
-
-    Raises:
-        DataError: a file is missing, or there are several for one split.
-    """
-    if not folder.is_dir():
-        raise DataError(
-            f"{folder} is not a folder; expected one with {CORPUS}, {QUERIES} and qrels/"
-        )
-    missing = [name for name in (CORPUS, QUERIES) if not (folder / name).is_file()]
-    files = {}
-    for split, names in _SPLIT_FILES.items():
-        paths = [path for name in names if (path := folder / JUDGMENTS / name).is_file()]
-        if len(paths) > 1:
-            raise DataError(f"{paths[0]} and {paths[1]} both judge the {split} split; remove one")
-        if paths:
-            files[split] = paths[0]
-    if not files:
-        missing.append("qrels/train.tsv, qrels/dev.tsv or qrels/test.tsv")
-    if missing:
-        raise DataError(f"{folder} lacks {' and '.join(missing)}; expected the layout of BEIR")
-    return files
 
 
 def read_texts(path: Path) -> Iterator[tuple[str, str]]:
@@ -150,16 +89,10 @@ def read_judgments(path: Path) -> Iterator[Judgment]:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield number and text of each line that is not blank."""
-    try:
-        with open_file(path) as file:
-            for number, line in enumerate(file, 1):
-                text = line.decode("utf-8-sig" if number == 1 else UTF8)
-                if text.strip():
-                    yield number, text.rstrip("\r\n")
-    except UnicodeError as error:
-        raise explain_encoding(path, UTF8) from error
-    except OSError as error:
-        raise explain_read_error(path, error) from error
+    with open_encoded(path, UTF8, most=None) as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield number, line.rstrip("\n")
 
 
 def _parse_id(value: Any, place: str) -> str:
@@ -186,3 +119,58 @@ def _parse_grade(text: str, place: str) -> int:
             "document that answers the query"
         )
     return int(text)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeirFiles:
+    """Files of a collection in the layout of BEIR.
+
+    Attributes:
+        folder: folder with the documents and the queries.
+        judgments: file of judgments of each split.
+    """
+
+    folder: Path
+    judgments: dict[str, Path]
+
+    @property
+    def paths(self) -> list[Path]:
+        """All files, that of the documents first."""
+        return [self.folder / CORPUS, self.folder / QUERIES, *self.judgments.values()]
+
+    @classmethod
+    def find(cls, folder: Path) -> "BeirFiles":
+        """Find the files in a folder.
+
+        Raises:
+            DataError: a file is missing, or there are several for one split.
+        """
+        if not folder.is_dir():
+            raise DataError(
+                f"{folder} is not a folder; expected one with {CORPUS}, {QUERIES} and qrels/"
+            )
+        missing = [name for name in (CORPUS, QUERIES) if not (folder / name).is_file()]
+        files = {}
+        for split, names in _SPLIT_FILES.items():
+            paths = [path for name in names if (path := folder / JUDGMENTS / name).is_file()]
+            if len(paths) > 1:
+                raise DataError(
+                    f"{paths[0]} and {paths[1]} both judge the {split} split; remove one"
+                )
+            if paths:
+                files[split] = paths[0]
+        if not files:
+            missing.append("qrels/train.tsv, qrels/dev.tsv or qrels/test.tsv")
+        if missing:
+            raise DataError(f"{folder} lacks {' and '.join(missing)}; expected the layout of BEIR")
+        return cls(folder=folder, judgments=files)
+
+    def read_documents(self) -> Iterator[tuple[str, str]]:
+        """Yield id and text of each document; see `read_texts`."""
+        return read_texts(self.folder / CORPUS)
+
+    def read_queries(self) -> dict[str, str]:
+        """Return the queries by their ids; see `read_texts`."""
+        return dict(read_texts(self.folder / QUERIES))
+
+    read_judgments = staticmethod(read_judgments)

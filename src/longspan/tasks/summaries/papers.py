@@ -12,23 +12,20 @@ the abstract are wrapped in <S> and </S>. Files may end in .txt or .jsonl, and b
 The hub has parquet files whose rows have the texts `article` and `abstract`.
 """
 
-import contextlib
-import gzip
-import io
 import json
 import re
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from longspan.config import setting, settings
 from longspan.data.parquet import SUFFIX, read_records, split_files
-from longspan.data.source_files import PartFiles, format_paths, search_paths
+from longspan.data.source_files import SourceFiles, format_paths, search_paths
+from longspan.data.sources.text import explain_damage, open_packed
 from longspan.data.summarized_document import SummarizedDocument, split_sentences
 from longspan.data.tokenizers import ByteTokenizer
-from longspan.errors import DataError, MissingSourceError
-from longspan.files import check_file, explain_read_error, open_file, unique_keys
+from longspan.errors import MissingSourceError
+from longspan.files import unique_keys
 from longspan.metrics.summaries import RougeRule
 from longspan.tasks.base import SPLITS, Split
 from longspan.tasks.info import TaskInfo, published_scores
@@ -48,10 +45,9 @@ SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
 BROKEN = "broken_line"
 
 _TAG = re.compile(r"</?S>")
-_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
-def find_papers(data: Path | None, task: str) -> PartFiles:
+def find_papers(data: Path | None, task: str) -> SourceFiles:
     """Find the files of the papers, by split.
 
     Args:
@@ -71,10 +67,9 @@ def find_papers(data: Path | None, task: str) -> PartFiles:
             (path,) if data is not None and not other_names & {*path.absolute().parts[-2:]} else ()
         )
         for folder in (*roots, *(path / name for name in (*folders, task))):
-            matches = {split: _find_file(folder, split) for split in _FILE_NAMES}
-            files = {split: one for split, one in matches.items() if one is not None}
-            if len(files) == len(_FILE_NAMES):
-                return PartFiles(form="papers", parts=files)
+            files = {split: _find_files(folder, split) for split in _FILE_NAMES}
+            if all(files.values()):
+                return SourceFiles(form="papers", path=folder, files=files)
     raise MissingSourceError(
         f"train.txt, val.txt and test.txt of {folders[0]} are not here (searched "
         f"{format_paths(paths)}); download {folders[0]}.zip from {URL}, and run "
@@ -82,11 +77,11 @@ def find_papers(data: Path | None, task: str) -> PartFiles:
     )
 
 
-def _find_file(folder: Path, split: str) -> Path | None:
-    """Return the file of a split, or the first one of its parquet files."""
+def _find_files(folder: Path, split: str) -> tuple[Path, ...]:
+    """Return the file of a split, or its parquet files."""
     candidates = (folder / f"{_FILE_NAMES[split]}{suffix}" for suffix in SUFFIXES)
-    plain = next((path for path in candidates if path.is_file()), None)
-    return plain or next(iter(split_files(folder, split)), None)
+    plain = [path for path in candidates if path.is_file()]
+    return tuple(plain[:1]) or split_files(folder, split)
 
 
 def read_papers(path: Path, report: Report) -> Iterator[SummarizedDocument]:
@@ -102,15 +97,16 @@ def read_papers(path: Path, report: Report) -> Iterator[SummarizedDocument]:
     if path.suffix == SUFFIX:
         yield from _read_rows(path, report)
         return
-    for number, line in enumerate(_lines(path), start=1):
-        if not line.strip():
-            continue
-        report.counts["papers"] += 1
-        where = f"{path.name}: line {number}"
-        try:
-            yield _parse(line, where)
-        except ValueError:
-            report.add(BROKEN, "", where, number)
+    with open_packed(path) as file, explain_damage(path):
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            report.counts["papers"] += 1
+            where = f"{path.name}: line {number}"
+            try:
+                yield _parse(line, where)
+            except ValueError:
+                report.add(BROKEN, "", where, number)
 
 
 def _read_rows(path: Path, report: Report) -> Iterator[SummarizedDocument]:
@@ -124,20 +120,6 @@ def _read_rows(path: Path, report: Report) -> Iterator[SummarizedDocument]:
         where = f"{path.name}: row {number}"
         texts = (field(row, name, str, where) for name in ("article", "abstract"))
         yield SummarizedDocument("", where, *map(split_sentences, texts))
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    try:
-        with contextlib.closing(_open(path)) as file:
-            yield from file
-    except _DAMAGED as error:
-        raise DataError(f"{path} is damaged or truncated ({error}); download it again") from error
-    except OSError as error:
-        raise explain_read_error(path, error) from error
-
-
-def _open(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    return gzip.open(check_file(path)) if path.suffix == ".gz" else open_file(path)
 
 
 def _parse(line: bytes, where: str) -> SummarizedDocument:
@@ -187,7 +169,7 @@ class PaperSummarization(SummaryTask):
     Options: ClassVar[type] = PaperOptions
     options: PaperOptions
 
-    def find_source(self, data: Path | None) -> PartFiles:
+    def find_source(self, data: Path | None) -> SourceFiles:
         """Return the files by split."""
         return find_papers(data, self.info.name)
 
@@ -195,9 +177,9 @@ class PaperSummarization(SummaryTask):
         self, data: Path | None, reports: Mapping[Split, Report]
     ) -> Iterator[tuple[Split, SummarizedDocument]]:
         """Yield the papers of each file."""
-        parts = self.find_source(data).parts
+        firsts = self.find_source(data).firsts
         for split in SPLITS:
-            yield from ((split, x) for x in read_papers(parts[split], reports[split]))
+            yield from ((split, x) for x in read_papers(firsts[split], reports[split]))
 
 
 def _describe(name: str, title: str, what: str) -> TaskInfo:

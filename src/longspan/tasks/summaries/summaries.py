@@ -318,8 +318,6 @@ class SummaryTask(EncodedTextTask):
         train = parts["train"]
         return BuildOutput(
             splits={split: part.examples() for split, part in parts.items()},
-            source=self.info.source,
-            license=self.info.license,
             facts={
                 "cut": {split: part.cut[0] for split, part in parts.items()},
                 "cut_summaries": {split: part.cut[1] for split, part in parts.items()},

@@ -36,6 +36,8 @@ _FIRST_SAMPLE, _SAMPLE, _SAMPLE_TOKENS, _MAX_SYMBOLS = 16, 256, 1 << 24, 1 << 32
 class Grammar:
     """Bounds of the expressions; the root has depth 1, lengths are in tokens and exclusive.
 
+    The options of the task bound each value.
+
     Raises:
         OptionError: no expression is within the bounds.
     """
@@ -47,12 +49,6 @@ class Grammar:
 
     def __post_init__(self) -> None:
         """Check the bounds."""
-        if self.max_depth < 2:
-            raise OptionError(f"max_depth={self.max_depth} leaves only digits; use 2 or more")
-        if self.max_args < 2:
-            raise OptionError(f"max_args={self.max_args}: an operator has 2 or more arguments")
-        if self.min_length < 1:
-            raise OptionError(f"min_length={self.min_length} keeps single digits; use 1 or more")
         shortest = max(self.min_length + 1, 4)
         if self.max_length <= shortest:
             raise OptionError(
