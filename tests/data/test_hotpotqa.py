@@ -11,7 +11,7 @@ from longspan.tasks.questions.hotpotqa import (
     read_selection,
     select_paragraphs,
 )
-from longspan.tasks.questions.report import Report
+from longspan.tasks.questions.report import Report, count_cases
 from question_files import hotpotqa_record, published, write_hotpotqa
 
 
@@ -110,7 +110,7 @@ def test_what_is_wrong_is_counted_with_its_place():
     record["supporting_facts"] += [["City 3", 9], ["Nowhere", 0]]
     record["context"].append(["City 3", ["Another one."]])
     _, report = read(record, "file: question 7")
-    assert report.case_counts == {"facts_missing": 2, "titles_repeated": 1}
+    assert count_cases({"train": report}) == {"facts_missing": 2, "titles_repeated": 1}
     assert [case.where for case in report.cases] == [
         "file: question 7, paragraph 5",
         "file: question 7, 'City 3' 9",
@@ -125,7 +125,7 @@ def test_what_is_wrong_is_counted_with_its_place():
     ):
         question, report = read(change)
         assert question is None
-        assert report.case_counts[reason] == 1
+        assert count_cases({"train": report})[reason] == 1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from longspan.tasks.questions.json_files import JsonFiles, find_lines
-from longspan.tasks.questions.report import Report, format_cases
+from longspan.tasks.questions.report import Report, count_cases, format_cases
 from longspan.tasks.questions.squad import read_squad
 from question_files import squad_article, write_squad
 
@@ -33,7 +33,7 @@ def test_cases_are_a_table(tmp_path):
     article = squad_article("Tab\there", shift=1)
     article["paragraphs"][1]["qas"][0]["answers"] = []
     report = read_squad(write_squad(tmp_path / "a.json", [article])).report
-    assert report.case_counts == {"answers_misplaced": 1, "without_answer": 1}
+    assert count_cases({"train": report}) == {"answers_misplaced": 1, "without_answer": 1}
     text = format_cases({"train": report, "test": Report()}, {"who-Tab\there": 7}.get)
     rows = list(csv.DictReader(text.splitlines(), delimiter="\t"))
     where = f"{tmp_path / 'a.json'}: article 0, paragraph"

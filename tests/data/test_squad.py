@@ -128,7 +128,7 @@ def test_malformed_files_are_refused_with_their_place(tmp_path, articles, messag
         (b'{"data": [}', r"a\.json is not JSON \(line 1"),
         (b"\xff\xfe{}", r"a\.json is not UTF-8 text \(byte 0\)"),
         (b"[]", r"a\.json: expected an object, got list"),
-        (gzip.compress(b'{"data": []}', mtime=0)[:-9], r"a\.json is damaged or truncated"),
+        (gzip.compress(b'{"data": []}', mtime=0)[:-9], r"a\.json is truncated or damaged"),
     ],
 )
 def test_files_that_are_no_json_are_refused(tmp_path, content, message):

@@ -30,7 +30,7 @@ def test_published_files_are_read(tmp_path):
         tar.extractall(tmp_path, members=members, filter="data")
     for masked in (False, True):
         files = find(tmp_path / "wiki_hop", masked=masked)
-        found = [x for part in ("train", "dev") for x in read_questions(files.parts[part])]
+        found = [x for part in ("train", "dev") for x in read_questions(files.firsts[part])]
         assert all(len(x.candidates) > 1 and len(x.documents) > 2 for x in found)
         right = [x.candidates[x.answer].startswith("___MASK") for x in found]
         assert right == [masked] * len(found)

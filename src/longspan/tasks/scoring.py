@@ -1,6 +1,6 @@
 """Per-example statistics of metrics, computed from logits and targets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -70,9 +70,10 @@ LOGIT_STATISTICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def statistics_of_mean(values: Float[Tensor, " B"]) -> Float[Tensor, "B 2"]:
+def statistics_of_mean(values: Float[Tensor, " B"] | Sequence[float]) -> Float[Tensor, "B 2"]:
     """Return the value of each example, and 1: the statistics of a mean over examples."""
-    return torch.stack((values, torch.ones_like(values)), dim=-1)
+    numbers = torch.as_tensor(values, dtype=torch.float64)
+    return torch.stack((numbers, torch.ones_like(numbers)), dim=-1)
 
 
 def _sums_by_row(*columns: Tensor) -> Tensor:

@@ -608,11 +608,7 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
             _scores(prediction, details)
             for prediction, details in self._predictions(split, rows, logits, targets)
         ]
-        statistics = {}
-        for metric in metrics:
-            values = torch.tensor([one[metric.name] for one in scores], dtype=torch.float64)
-            statistics[metric.name] = statistics_of_mean(values)
-        return statistics
+        return {x.name: statistics_of_mean([one[x.name] for one in scores]) for x in metrics}
 
     def answers(
         self,

@@ -2,7 +2,6 @@
 
 import dataclasses
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
@@ -17,7 +16,6 @@ from longspan.data.cache import BuildOutput
 from longspan.data.own_splits import assign_splits
 from longspan.data.source_files import SourceFiles
 from longspan.data.store import Examples
-from longspan.errors import DataError
 from longspan.metrics import Metric
 from longspan.metrics.answers import (
     EXACT_MATCH,
@@ -58,8 +56,6 @@ Q = TypeVar("Q", bound=Question)
 
 # Counts of questions whose answers the rule of the metric does not compare as meant.
 _WITHOUT_TOKEN, _UNSPLIT = "answers_without_token", "answers_unsplit"
-# Counts of questions that are no examples, for the message about an empty split.
-_UNUSABLE = ("documents_empty", "unknown", "left_out")
 _SCORES = {
     EXACT_MATCH.name: exact_match,
     EXACT_MATCH_MLQA.name: exact_match,
@@ -136,13 +132,9 @@ class QuestionData(PieceTask, Generic[Q]):
     @property
     def build_notes(self) -> list[str]:
         """Number of questions in the report, by reason, and its path."""
-        notes, cases = _describe_rule(self.facts["answers"]), self.facts["cases"]
-        if not cases:
-            return notes
-        counts = ", ".join(f"{name} {count:,}" for name, count in cases.items())
-        path = self.dataset.folder / reporting.FILE
-        listed = "question|questions or document|documents is|are listed in"
-        return [*notes, f"{counted(sum(cases.values()), listed)} {path}: {counts}"]
+        nouns = "question|questions or document|documents"
+        cases = reporting.describe_cases(self.facts["cases"], nouns, self.dataset.folder)
+        return [*_describe_rule(self.facts["answers"]), *cases]
 
     def normalize(self, answer: str) -> str:
         """Return an answer as the evaluation of the task compares it."""
@@ -171,13 +163,14 @@ class QuestionData(PieceTask, Generic[Q]):
                 encoded, details = example
                 label = self.outcomes.index(encoded.outcome)
                 parts[split].add(label, details, tokens=encoded.ids, targets=encoded.targets)
-        self._check_counts(reports)
-        cases = sum((report.case_counts for report in reports.values()), Counter[str]())
+        remedy = "choose a larger length, another share of the splits, or other files"
+        reporting.refuse_empty(self.info.name, parts, reports, "no usable question", remedy)
+        cases = reporting.count_cases(reports)
         return BuildOutput(
             splits={split: part.examples() for split, part in parts.items()},
             facts={
                 "answers": {split: dict(sorted(x.counts.items())) for split, x in reports.items()},
-                "cases": dict(sorted(cases.items())),
+                "cases": cases,
                 **tokenizer.facts,
             },
             reports=self._format_cases(data, reports) if cases else {},
@@ -266,22 +259,6 @@ class QuestionData(PieceTask, Generic[Q]):
         text = reporting.format_cases(reports, lambda one: lines.get(self.record_id(one)))
         return {reporting.FILE: text}
 
-    def _check_counts(self, reports: dict[Split, Report]) -> None:
-        """Refuse a split without any example.
-
-        Raises:
-            DataError: a split is empty; the message has its counts.
-        """
-        for split, report in reports.items():
-            counts = report.counts
-            if counts["questions"] <= sum(counts[name] for name in _UNUSABLE):
-                shown = ", ".join(f"{name} {n}" for name, n in sorted(counts.items()) if n)
-                raise DataError(
-                    f"{self.info.name}: split {split!r} has no usable question "
-                    f"({shown or 'the source has none'}); choose a larger length, another "
-                    "share of the splits, or other files"
-                )
-
 
 def assign_questions(keys: Sequence[str], shares: dict[int, float]) -> list[Split]:
     """Return the split of each question, by the sha256 of its key; equal keys are in one split.
@@ -331,13 +308,12 @@ class QuestionTask(QuestionData[Question]):
     ) -> dict[str, Tensor]:
         """Return the score of each predicted answer, and 1 for the question."""
         answers = self._best_answers(split, rows, logits, targets)
-        statistics = {}
-        for metric in metrics:
-            score = _SCORES[metric.name]
-            scores = [score(text, x["references"], self.normalize) for x, text in answers]
-            values = torch.tensor(scores, dtype=torch.float64)
-            statistics[metric.name] = statistics_of_mean(values)
-        return statistics
+        return {
+            metric.name: statistics_of_mean(
+                [_SCORES[metric.name](text, x["references"], self.normalize) for x, text in answers]
+            )
+            for metric in metrics
+        }
 
     def answers(
         self,

@@ -8,8 +8,12 @@ import csv
 import dataclasses
 import io
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
+from pathlib import Path
 from typing import Any
+
+from longspan.errors import DataError
+from longspan.wording import counted
 
 FILE = "skipped.tsv"  # beside the splits of a built data set
 _HEAD = ("split", "reason", "line", "id", "place")
@@ -53,11 +57,6 @@ class Report:
         self.counts.update(other.counts)
         self.cases.extend(other.cases)
 
-    @property
-    def case_counts(self) -> Counter[str]:
-        """Number of cases by reason."""
-        return Counter(case.reason for case in self.cases)
-
 
 def format_cases(
     reports: Mapping[Any, Report], line_of: Callable[[str], int | None] = lambda _: None
@@ -76,3 +75,46 @@ def format_cases(
             line = line_of(case.id) if case.line is None else case.line
             writer.writerow((split, case.reason, line, case.id, case.where))
     return text.getvalue()
+
+
+def count_cases(reports: Mapping[Any, Report]) -> dict[str, int]:
+    """Return the number of cases of all splits by reason."""
+    reasons = Counter(case.reason for report in reports.values() for case in report.cases)
+    return dict(sorted(reasons.items()))
+
+
+def describe_cases(cases: Mapping[str, int], nouns: str, folder: Path) -> list[str]:
+    """Return the number of cases by reason, and where they are listed; nothing without any.
+
+    Args:
+        cases: number of cases by reason.
+        nouns: one of them and several: "document|documents".
+        folder: folder of the built data set.
+    """
+    if not cases:
+        return []
+    counts = ", ".join(f"{name} {count:,}" for name, count in cases.items())
+    listed = counted(sum(cases.values()), f"{nouns} is|are listed in")
+    return [f"{listed} {folder / FILE}: {counts}"]
+
+
+def refuse_empty(
+    task: str, splits: Mapping[Any, Sized], reports: Mapping[Any, Report], lacks: str, remedy: str
+) -> None:
+    """Refuse a split without any example.
+
+    Args:
+        task: name of the task.
+        splits: examples by split.
+        reports: reports by split.
+        lacks: what the split does not have: "no usable question".
+        remedy: end of the message.
+
+    Raises:
+        DataError: a split is empty; the message has its counts.
+    """
+    for split, examples in splits.items():
+        if not len(examples):
+            counts = sorted(reports[split].counts.items())
+            shown = ", ".join(f"{name} {n}" for name, n in counts if n) or "the source has none"
+            raise DataError(f"{task}: split {split!r} has {lacks} ({shown}); {remedy}")

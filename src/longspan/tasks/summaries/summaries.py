@@ -3,7 +3,7 @@
 import dataclasses
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -19,7 +19,7 @@ from longspan.data.store import Examples
 from longspan.data.summarized_document import SummarizedDocument, leading_sentences, split_sentences
 from longspan.data.tokenizers import UNKNOWN, Tokenizer
 from longspan.data.word_pieces import WordPieceTokenizer
-from longspan.errors import DataError, OptionError
+from longspan.errors import OptionError
 from longspan.metrics import Metric, get_metric
 from longspan.metrics.summaries import ROUGE, RougeRule, has_token, loses_letters, rouge
 from longspan.shapes import Int
@@ -30,7 +30,7 @@ from longspan.tasks.example_writer import ExampleWriter, load_details
 from longspan.tasks.grouping import Grouping, group_by_quantiles
 from longspan.tasks.questions import report as reporting
 from longspan.tasks.questions.report import Report
-from longspan.tasks.scoring import IGNORE
+from longspan.tasks.scoring import IGNORE, statistics_of_mean
 from longspan.wording import counted
 from longspan.words import count_words
 
@@ -94,45 +94,6 @@ WITHOUT_TOKEN, LOSING_LETTERS = "without_token", "losing_letters"
 EMPTY_DOCUMENT, EMPTY_SUMMARY = "empty_document", "empty_summary"
 
 
-class SummaryWriter(ExampleWriter):
-    """Examples of a split in files, and sums over them."""
-
-    def __init__(
-        self,
-        folder: Path,
-        document: type[np.unsignedinteger],
-        summary: type[np.unsignedinteger],
-    ):
-        super().__init__(folder, tokens=document, second=summary)
-        self.summary_words, self.cut = 0, [0, 0]
-        self.lead: Counter[str] = Counter()
-        self.references: Counter[str] = Counter()
-
-    def add_summary(
-        self,
-        one: SummarizedDocument,
-        document: np.ndarray,
-        summary: np.ndarray,
-        cut: tuple[bool, bool],
-        lead: Mapping[str, float],
-        rule: RougeRule,
-    ) -> None:
-        """Append an example, with the scores of its leading sentences; check its summary."""
-        details = {"id": one.id, "summary": "\n".join(one.summary)}
-        self.add(0, details, tokens=document, second=summary)
-        self.summary_words += count_words(one.summary_text)
-        if not has_token(one.summary_text, rule):
-            self.references[WITHOUT_TOKEN] += 1
-        elif loses_letters(one.summary_text, rule):
-            self.references[LOSING_LETTERS] += 1
-        self.cut = [total + one for total, one in zip(self.cut, cut, strict=True)]
-        self.lead.update(lead)
-
-    def lead_scores(self) -> dict[str, float]:
-        """Return the mean scores of the leading sentences."""
-        return {name: total / len(self) for name, total in self.lead.items()}
-
-
 def is_kept(split: Split, one: SummarizedDocument, report: Report) -> bool:
     """Return whether a document is an example of its split; list those without a text."""
     line = int(number) if (number := one.where.rpartition("line ")[2]).isdigit() else None
@@ -147,12 +108,16 @@ def _score_lead(one: SummarizedDocument, words: float, rule: RougeRule) -> dict[
     return rouge("\n".join(leading_sentences(one.document, words)), "\n".join(one.summary), rule)
 
 
-def _sum_references(parts: Iterable[SummaryWriter]) -> dict[str, int]:
-    """Return the number of references of each kind in several splits."""
-    total = Counter({WITHOUT_TOKEN: 0, LOSING_LETTERS: 0})
-    for part in parts:
-        total.update(part.references)
-    return dict(total)
+def _measure(one: SummarizedDocument, cut: tuple[bool, bool], rule: RougeRule) -> dict[str, int]:
+    """Return what is summed over a split: words, texts that are cut, what ROUGE does not read."""
+    reads = has_token(one.summary_text, rule)
+    return {
+        "words": count_words(one.summary_text),
+        "cut": int(cut[0]),
+        "cut_summaries": int(cut[1]),
+        WITHOUT_TOKEN: int(not reads),
+        LOSING_LETTERS: int(reads and loses_letters(one.summary_text, rule)),
+    }
 
 
 def _describe_references(counts: Mapping[str, int], rule: RougeRule) -> list[str]:
@@ -279,18 +244,14 @@ class SummaryTask(EncodedTextTask):
     @property
     def build_notes(self) -> list[str]:
         """Texts that were cut, and the number of listed cases, by reason."""
-        notes, cases = super().build_notes, self.facts["cases"]
+        notes = super().build_notes
         notes += _describe_references(self.facts["references"], self.options.rouge)
         if cut := sum(self.facts["cut_summaries"].values()):
             limit = f"{self.options.target_length:,} tokens"
             longer = f"summary|summaries is|are longer than {limit} and was|were cut for training"
             notes.append(f"{counted(cut, longer)}; scores are against the whole ones")
-        if cases:
-            counts = ", ".join(f"{name} {count:,}" for name, count in cases.items())
-            path = self.dataset.folder / reporting.FILE
-            listed = counted(sum(cases.values()), "document|documents is|are listed in")
-            notes.append(f"{listed} {path}: {counts}")
-        return notes
+        cases = self.facts["cases"]
+        return notes + reporting.describe_cases(cases, "document|documents", self.dataset.folder)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
@@ -302,29 +263,35 @@ class SummaryTask(EncodedTextTask):
         """
         tokenizer = self.make_tokenizer(lambda: self._training_texts(data))
         reports, rule = {split: Report() for split in SPLITS}, self.options.rouge
-        dtypes = tokenizer.dtype, np.min_scalar_type(self.vocab_size - 1).type
-        parts = {split: SummaryWriter(scratch / split, *dtypes) for split in SPLITS}
+        dtypes = {"tokens": tokenizer.dtype, "second": np.min_scalar_type(self.vocab_size - 1).type}
+        parts = {split: ExampleWriter(scratch / split, **dtypes) for split in SPLITS}
+        sums, lead = ({split: Counter[str]() for split in SPLITS} for _ in range(2))
         for number, (split, one) in enumerate(self.read(data, reports)):
             if number % 100 == 0:
                 progress(f"encoding {self.info.name}", number, 0)
             if not is_kept(split, one, reports[split]):
                 continue
-            words = parts["train"].summary_words / max(1, len(parts["train"]))
-            cut = self._encode_pair(tokenizer, one)
-            lead = _score_lead(one, words, rule) if split in HELD_OUT else {}
-            parts[split].add_summary(one, *cut, lead, rule)
-        self._check_sizes(parts, reports)
-        cases = sum((report.case_counts for report in reports.values()), Counter[str]())
-        train = parts["train"]
+            document, summary, cut = self._encode_pair(tokenizer, one)
+            details = {"id": one.id, "summary": "\n".join(one.summary)}
+            parts[split].add(0, details, tokens=document, second=summary)
+            sums[split].update(_measure(one, cut, rule))
+            if split in HELD_OUT:
+                words = sums["train"]["words"] / max(1, len(parts["train"]))
+                lead[split].update(_score_lead(one, words, rule))
+        remedy = "use other files"
+        lacks = "no document with a summary"
+        reporting.refuse_empty(self.info.name, parts, reports, lacks, remedy)
+        cases = reporting.count_cases(reports)
         return BuildOutput(
             splits={split: part.examples() for split, part in parts.items()},
             facts={
-                "cut": {split: part.cut[0] for split, part in parts.items()},
-                "cut_summaries": {split: part.cut[1] for split, part in parts.items()},
-                "cases": dict(sorted(cases.items())),
-                _LEAD: {split: parts[split].lead_scores() for split in HELD_OUT},
-                "references": _sum_references(parts.values()),
-                "lead_words": round(train.summary_words / len(train), 2),
+                **{x: {s: sums[s][x] for s in SPLITS} for x in ("cut", "cut_summaries")},
+                "cases": cases,
+                _LEAD: {s: {x: y / len(parts[s]) for x, y in lead[s].items()} for s in HELD_OUT},
+                "references": {
+                    x: sum(sums[s][x] for s in SPLITS) for x in (WITHOUT_TOKEN, LOSING_LETTERS)
+                },
+                "lead_words": round(sums["train"]["words"] / len(parts["train"]), 2),
                 **tokenizer.facts,
             },
             reports={reporting.FILE: reporting.format_cases(reports)} if cases else {},
@@ -366,12 +333,7 @@ class SummaryTask(EncodedTextTask):
             )
             for row, ids in zip(rows.tolist(), generated.numpy(), strict=True)
         ]
-        values = {name: [score[name] for score in scores] for name in ROUGE[self.options.rouge]}
-        ones = torch.ones(len(rows), dtype=torch.float64)
-        return {
-            x.name: torch.stack((torch.tensor(values[x.name], dtype=torch.float64), ones), dim=-1)
-            for x in metrics
-        }
+        return {x.name: statistics_of_mean([score[x.name] for score in scores]) for x in metrics}
 
     def reference(self, split: Split, row: int) -> str:
         """Return the whole summary of an example, one sentence in each line."""
@@ -444,20 +406,3 @@ class SummaryTask(EncodedTextTask):
             is_summary_cut = is_summary_cut or len(summary) > room
             summary = np.append(summary[:room].astype(np.int64), self.end_token)
         return document, summary, (is_cut, is_summary_cut)
-
-    def _check_sizes(
-        self, parts: Mapping[Split, SummaryWriter], reports: Mapping[Split, Report]
-    ) -> None:
-        """Refuse a split without any example.
-
-        Raises:
-            DataError: a split is empty; the message has its counts.
-        """
-        for split, part in parts.items():
-            if not len(part):
-                counts = reports[split].counts
-                shown = ", ".join(f"{name} {n}" for name, n in sorted(counts.items()) if n)
-                raise DataError(
-                    f"{self.info.name}: split {split!r} has no document with a summary "
-                    f"({shown or 'the source has none'}); use other files"
-                )
