@@ -8,14 +8,14 @@ import pytest
 from beir_files import write_beir
 from corpus_files import ignore
 from dpr_files import DOCUMENTS, PASSAGES, QUESTIONS, question, write_dpr
-from longspan.data.own_splits import NAMES
+from longspan.data.own_splits import SPLITS
 from longspan.errors import DataError
 from longspan.tasks.ranking.dpr_files import DprFiles
 from longspan.tasks.ranking.imports import BeirDescription, import_collection, load_collection
 
 
 def run_import(tmp_path, folder, name="wiki", layout="dpr", **shares):
-    held_out = {NAMES.index(split): share for split, share in shares.items()}
+    held_out = {SPLITS.index(split): share for split, share in shares.items()}
     return import_collection(tmp_path / "cache", name, folder, held_out, ignore, layout=layout)
 
 

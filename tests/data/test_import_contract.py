@@ -17,7 +17,7 @@ from longspan.data.corpora.imports import (
 )
 from longspan.data.imports import stored
 from longspan.data.imports.texts import TextsDescription, TextsRequest, import_texts, load_splits
-from longspan.data.own_splits import NAMES
+from longspan.data.own_splits import SPLITS
 from longspan.errors import DataError, OptionError, RunError
 from longspan.files import read_json, write_json
 from longspan.tasks.ranking.imports import BeirDescription, import_collection, load_collection
@@ -35,7 +35,7 @@ def import_documents(cache, path, name="mine", shares=None, **options):
 
 
 def import_judged(cache, path, name="mine", shares=None, **options):
-    held_out = {NAMES.index(split): share for split, share in (shares or {}).items()}
+    held_out = {SPLITS.index(split): share for split, share in (shares or {}).items()}
     return import_collection(cache, name, path, held_out, ignore, **options)
 
 

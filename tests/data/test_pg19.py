@@ -23,7 +23,8 @@ pytestmark = pytest.mark.usefixtures("nowhere")
 
 def read(tmp_path, copy, split):
     writer = DocumentWriter(tmp_path / "scratch" / split, np.uint8, min_length=2)
-    return read_split(copy.files[split], writer)
+    words = read_split(copy.files[split], writer)
+    return writer, words
 
 
 @pytest.mark.parametrize("block", [1, 5, 1 << 20])
@@ -36,12 +37,12 @@ def test_books_are_their_bytes_sorted_by_name(tmp_path, monkeypatch, block):
     for split in BOOKS:
         paths = sorted((folder / split).iterdir(), key=lambda path: path.name)
         contents = [path.read_bytes() for path in paths]
-        examples, report = read(tmp_path, copy, split)
-        found = [(x - 1).astype(np.uint8).tobytes() for x in documents_of(examples)]
+        writer, words = read(tmp_path, copy, split)
+        found = [(x - 1).astype(np.uint8).tobytes() for x in documents_of(writer.examples())]
         assert found == [x for x in contents if len(x) > 1]
-        assert report.words == sum(len(x.split()) for x in contents)
-        assert report.books == len(found)
-        assert report.short == sum(len(x) == 1 for x in contents)
+        assert words == sum(len(x.split()) for x in contents)
+        assert writer.num_documents == len(found)
+        assert writer.num_short == sum(len(x) == 1 for x in contents)
 
 
 def test_the_identity_has_the_books_and_bytes_of_each_split(tmp_path):
@@ -104,6 +105,7 @@ def test_real_books_are_read_byte_by_byte(tmp_path):
         write_books(tmp_path / "pg19", dict.fromkeys(COUNTS, made)),
         dict.fromkeys(COUNTS, len(made)),
     )
-    examples, report = read(tmp_path, copy, "test")
-    assert [(x - 1).astype(np.uint8).tobytes() for x in documents_of(examples)] == texts
-    assert report.words == sum(len(text.split()) for text in texts)
+    writer, words = read(tmp_path, copy, "test")
+    found = documents_of(writer.examples())
+    assert [(x - 1).astype(np.uint8).tobytes() for x in found] == texts
+    assert words == sum(len(text.split()) for text in texts)

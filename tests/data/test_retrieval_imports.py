@@ -6,13 +6,13 @@ import pytest
 
 from beir_files import DOCUMENTS, JUDGMENTS, QUERIES, write_beir, write_judgments
 from corpus_files import ignore
-from longspan.data.own_splits import NAMES
+from longspan.data.own_splits import SPLITS
 from longspan.errors import DataError, OptionError
 from longspan.tasks.ranking.imports import BeirDescription, import_collection, load_collection
 
 
 def run_import(tmp_path, folder, name="owls", replace=False, **shares):
-    held_out = {NAMES.index(split): share for split, share in shares.items()}
+    held_out = {SPLITS.index(split): share for split, share in shares.items()}
     return import_collection(tmp_path / "cache", name, folder, held_out, ignore, replace=replace)
 
 

@@ -494,10 +494,10 @@ def _import_collection(
     name: str, folder: str, layout: str, options: HeldOutOptions, cache: Path
 ) -> None:
     """Import a collection, and print what was left out and splits that the folder lacks."""
-    from longspan.data.own_splits import NAMES, TEST, VALIDATION
+    from longspan.data.own_splits import SPLITS, TEST, VALIDATION
     from longspan.tasks.ranking.imports import import_collection
 
-    held_out = {split: _share(options, NAMES[split], layout) for split in (VALIDATION, TEST)}
+    held_out = {split: _share(options, SPLITS[split], layout) for split in (VALIDATION, TEST)}
     with console_callback() as callback:
         described = import_collection(
             cache,

@@ -34,6 +34,8 @@ _SCRATCH = "building"
 _READ_THROUGH = 1 << 28
 
 BuildFunction = Callable[[Path], "BuildOutput"]
+# Called with (description, done, total) while data is read or built; total is 0 where unknown.
+ProgressCallback = Callable[[str, int, int], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

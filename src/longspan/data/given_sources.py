@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.data import archives
+from longspan.data.cache import ProgressCallback
 from longspan.errors import DataError, MissingSourceError
 from longspan.files import explain_write_errors, file_sha256
 from longspan.space import check_disk
@@ -22,7 +23,6 @@ from longspan.temporaries import locked_folder
 logger = logging.getLogger(__name__)
 
 Identify = Callable[[Path | None], dict[str, Any]]
-Progress = Callable[[str, int, int], None]
 
 _DEPTH = 3  # levels of folders that are searched
 _MOST_FOLDERS = 1000
@@ -69,7 +69,7 @@ def locate(data: Path | None, identify: Identify) -> GivenSource:
 
 @contextlib.contextmanager
 def unpacked(
-    source: GivenSource, location: Path, identify: Identify, progress: Progress
+    source: GivenSource, location: Path, identify: Identify, progress: ProgressCallback
 ) -> Iterator[Path | None]:
     """Yield the path that a reader takes; an archive is unpacked as long as it is read.
 
@@ -173,7 +173,7 @@ def _sha256(path: Path, size: int, mtime: int) -> str:
     return file_sha256(path)
 
 
-def _unpack(archive: Path, folder: Path, progress: Progress) -> None:
+def _unpack(archive: Path, folder: Path, progress: ProgressCallback) -> None:
     """Unpack the files of an archive, with the checks of `archives`.
 
     Raises:

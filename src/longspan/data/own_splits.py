@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -10,7 +11,8 @@ from longspan.errors import DataError
 from longspan.wording import counted
 
 TRAIN, VALIDATION, TEST = range(3)
-NAMES = ("train", "validation", "test")
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")  # by number
 DROPPED = -1  # a training text that a held-out file contains too
 
 Key = tuple[str, ...]  # a text, or the texts of a pair
@@ -32,7 +34,7 @@ class Assignment:
     @property
     def empty(self) -> str | None:
         """Name of the first split that no row is left for; None: there is none."""
-        return next((x for n, x in enumerate(NAMES) if not (self.splits == n).any()), None)
+        return next((x for n, x in enumerate(SPLITS) if not (self.splits == n).any()), None)
 
 
 def _digests_of(keys: Iterable[Key]) -> np.ndarray:
@@ -85,7 +87,7 @@ def assign_digests(
     np.maximum.at(initial_by_text, texts, initial_splits)
     pool = np.flatnonzero(initial_by_text == TRAIN)
     if len(pool) <= len(shares):
-        default_hint = f" (train{''.join(f', {NAMES[split]}' for split in shares)}); add {noun}s"
+        default_hint = f" (train{''.join(f', {SPLITS[split]}' for split in shares)}); add {noun}s"
         raise DataError(
             f"{counted(len(pool), f'different {noun}|{noun}s')} cannot fill {len(shares) + 1} "
             f"splits{default_hint if hint is None else hint}"

@@ -2,27 +2,23 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
 from longspan.config.base import decides_data
 from longspan.data import cache as cached
-from longspan.data.cache import BuildOutput, BuildSize, BuiltDataset, DatasetSpec
+from longspan.data.cache import BuildOutput, BuildSize, BuiltDataset, DatasetSpec, ProgressCallback
 from longspan.data.given_sources import GivenSource, locate, unpacked
+from longspan.data.own_splits import SPLITS, Split
 from longspan.data.source_files import SourceFiles
 from longspan.data.store import Examples
 from longspan.errors import DataError, OptionError, RunError, check_name
 from longspan.tasks.grouping import Grouping
 from longspan.tasks.info import TaskInfo
 
-Split = Literal["train", "validation", "test"]
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 HELD_OUT: tuple[Split, ...] = ("validation", "test")  # that rules are scored on
-# Called with (description, done, total) while data is built; total is 0 where unknown.
-ProgressCallback = Callable[[str, int, int], None]
 
 
 class TaskData(ABC):

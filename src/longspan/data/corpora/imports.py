@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from longspan.data.cache import BuildOutput
+from longspan.data.cache import BuildOutput, ProgressCallback
 from longspan.data.corpora.request import CorpusRequest, Objective
 from longspan.data.corpora.survey import Survey, survey_corpus
 from longspan.data.corpora.tokenizing import separator_id, surveyed_documents, tokenize
@@ -27,11 +27,10 @@ from longspan.data.corpora.vocabulary import (
 from longspan.data.document_rows import DocumentWriter
 from longspan.data.imports.stored import (
     ImportDescription,
-    Progress,
     check_task_name,
     count_splits,
 )
-from longspan.data.own_splits import NAMES, TRAIN
+from longspan.data.own_splits import SPLITS, TRAIN
 from longspan.data.parquet import explain_parquet_errors
 from longspan.data.sources.documents import CorpusSource
 from longspan.data.sources.text import FileFormat, ReadingReport
@@ -89,7 +88,7 @@ class CorpusDescription(ImportDescription):
     @property
     def training_paths(self) -> list[str]:
         """Paths of the training sources."""
-        return [x["path"] for x in self.sources if x["split"] == NAMES[TRAIN]]
+        return [x["path"] for x in self.sources if x["split"] == SPLITS[TRAIN]]
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -108,7 +107,12 @@ class CorpusDescription(ImportDescription):
 
 
 def import_corpus(
-    cache: Path, name: str, request: CorpusRequest, progress: Progress, *, replace: bool = False
+    cache: Path,
+    name: str,
+    request: CorpusRequest,
+    progress: ProgressCallback,
+    *,
+    replace: bool = False,
 ) -> CorpusDescription:
     """Read documents, split them, and store their description and the tokenizer.
 
@@ -183,7 +187,7 @@ def load_corpus_tokenizer(folder: Path, description: CorpusDescription) -> WordP
 
 
 def build_tokens(
-    folder: Path, description: CorpusDescription, scratch: Path, progress: Progress
+    folder: Path, description: CorpusDescription, scratch: Path, progress: ProgressCallback
 ) -> BuildOutput:
     """Tokenize the documents of a corpus, in constant memory.
 
@@ -300,7 +304,7 @@ def _describe(
         tokenizer=tokenizer,
         sizes=count_splits(survey.splits),
         characters={
-            x: int(survey.characters[survey.splits == n].sum()) for n, x in enumerate(NAMES)
+            x: int(survey.characters[survey.splits == n].sum()) for n, x in enumerate(SPLITS)
         },
         counts={
             "empty": report.num_empty,

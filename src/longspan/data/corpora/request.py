@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from longspan.data.imports.stored import resolve_splits
-from longspan.data.own_splits import NAMES, TEST, TRAIN, VALIDATION
+from longspan.data.own_splits import SPLITS, TEST, TRAIN, VALIDATION
 from longspan.data.sources.documents import CorpusSource
 from longspan.data.sources.folders import find_split_folders
 from longspan.data.sources.text import FileFormat
@@ -69,7 +69,7 @@ class CorpusRequest:
         paths = (split_sources[TRAIN],) if split_sources else self.paths
         sources = [
             *(CorpusSource(path=path) for path in paths),
-            *(CorpusSource(path=path, split=NAMES[x]) for x, path in held_out.items()),
+            *(CorpusSource(path=path, split=SPLITS[x]) for x, path in held_out.items()),
         ]
         is_tokenized = self.objective == "masked" or self.tokenizer is not None
         vocabulary = self.vocabulary or ("tokenizer" if is_tokenized else "bytes")

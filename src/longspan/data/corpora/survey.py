@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from longspan.data.imports.stored import Progress
-from longspan.data.own_splits import DROPPED, NAMES, Shares, assign_digests
+from longspan.data.cache import ProgressCallback
+from longspan.data.own_splits import DROPPED, SPLITS, Shares, assign_digests
 from longspan.data.sources.documents import CorpusSource, Document
 from longspan.data.sources.text import FileFormat, ReadingReport
 from longspan.errors import DataError
@@ -57,7 +57,7 @@ def survey_corpus(
     form: FileFormat,
     report: ReadingReport,
     shares: Shares,
-    progress: Progress,
+    progress: ProgressCallback,
 ) -> Survey:
     """Read all documents once and assign them to splits.
 
@@ -83,7 +83,7 @@ def survey_corpus(
         if len(lengths) % _REPORT_EVERY == 0:
             progress("reading documents", len(lengths), 0)
     hashes = np.frombuffer(bytes(digests), np.uint8).reshape(-1, 32)
-    initial_splits = np.array([NAMES.index(sources[x].split) for x in numbers], np.int64)
+    initial_splits = np.array([SPLITS.index(sources[x].split) for x in numbers], np.int64)
     splits, repeated, in_another = _assign(hashes, initial_splits, shares, report.left_out())
     return Survey(
         digests=hashes,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from longspan.data.cache import ProgressCallback
 from longspan.data.corpora.survey import Survey, read_documents
 from longspan.data.document_rows import DocumentWriter
-from longspan.data.imports.stored import Progress
-from longspan.data.own_splits import DROPPED, NAMES
+from longspan.data.own_splits import DROPPED, SPLITS
 from longspan.data.sources.documents import PART, CorpusSource, Document
 from longspan.data.sources.text import FileFormat, ReadingReport
 from longspan.data.stream_vocabularies import StreamVocabulary
@@ -70,7 +70,7 @@ def tokenize(
     survey: Survey,
     vocabulary: StreamVocabulary,
     scratch: Path,
-    progress: Progress,
+    progress: ProgressCallback,
     *,
     end: tuple[int, ...] = (),
     min_length: int = 1,
@@ -95,7 +95,7 @@ def tokenize(
     last = np.array(end, vocabulary.dtype)
     writers = [
         DocumentWriter(scratch / f"{name}.tokens", vocabulary.dtype, min_length=min_length)
-        for name in NAMES
+        for name in SPLITS
     ]
     total, done = int(survey.characters[survey.splits != DROPPED].sum()), 0
     for batch, pieces in _encode(_batches(documents), vocabulary):
@@ -109,7 +109,7 @@ def tokenize(
                 writer.end_document()
             done += len(text)
         progress("tokenizing", done, total)
-    return dict(zip(NAMES, writers, strict=True))
+    return dict(zip(SPLITS, writers, strict=True))
 
 
 def _encode(

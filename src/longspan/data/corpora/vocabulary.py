@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from longspan.data.cache import ProgressCallback
 from longspan.data.corpora.request import CorpusRequest
 from longspan.data.corpora.survey import Survey
 from longspan.data.corpora.tokenizing import separator_id, surveyed_documents
-from longspan.data.imports.stored import Progress
 from longspan.data.own_splits import TRAIN
 from longspan.data.sources.documents import CorpusSource, Document
 from longspan.data.stream_vocabularies import (
@@ -23,7 +23,10 @@ from longspan.errors import DataError
 
 
 def choose_tokenizer(
-    request: CorpusRequest, sources: Sequence[CorpusSource], survey: Survey, progress: Progress
+    request: CorpusRequest,
+    sources: Sequence[CorpusSource],
+    survey: Survey,
+    progress: ProgressCallback,
 ) -> WordPieceTokenizer:
     """Load the tokenizer of a request, or train one on the training documents.
 
@@ -89,7 +92,10 @@ class PartsCheck:
 
 
 def _make_tokenizer(
-    request: CorpusRequest, sources: Sequence[CorpusSource], survey: Survey, progress: Progress
+    request: CorpusRequest,
+    sources: Sequence[CorpusSource],
+    survey: Survey,
+    progress: ProgressCallback,
 ) -> WordPieceTokenizer:
     """Load the tokenizer of a request, or train one on the training documents."""
     if request.tokenizer is not None:

@@ -11,14 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from longspan.data.own_splits import NAMES
+from longspan.data.own_splits import SPLITS
 from longspan.data.parquet import explain_parquet_errors
 from longspan.errors import DataError, OptionError
 from longspan.files import read_json, replaced_folder, write_json
 from longspan.results.reading import check_folder_name
 
 DESCRIPTION = "import.json"
-Progress = Callable[[str, int, int], None]  # description, done, total
 S = TypeVar("S")  # source of a split
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
@@ -149,7 +148,7 @@ def resolve_splits(
     for split, x in shares.items():
         if not 0 < x < 1:
             raise OptionError(
-                f"--{NAMES[split]} must be a share between 0 and 1 or a path, got {x:g}"
+                f"--{SPLITS[split]} must be a share between 0 and 1 or a path, got {x:g}"
             )
     if sum(shares.values()) >= 1:
         raise OptionError(
@@ -161,7 +160,7 @@ def resolve_splits(
 
 def count_splits(splits: Any) -> dict[str, int]:
     """Return the number of rows of each split, from the split of each row."""
-    return {name: int((splits == n).sum()) for n, name in enumerate(NAMES)}
+    return {name: int((splits == n).sum()) for n, name in enumerate(SPLITS)}
 
 
 def covered(lengths: Sequence[int]) -> int:

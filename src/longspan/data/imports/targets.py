@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from longspan.data.own_splits import NAMES, TEST, TRAIN, VALIDATION
+from longspan.data.own_splits import SPLITS, TEST, TRAIN, VALIDATION
 from longspan.errors import DataError
 from longspan.wording import counted, first_of
 
@@ -66,10 +66,10 @@ class Targets:
         size = len(self.classes)
         if self.has_labels:
             matrix = label_matrix(self.values, size)
-            return {x: matrix[splits == n].sum(0).tolist() for n, x in enumerate(NAMES)}
+            return {x: matrix[splits == n].sum(0).tolist() for n, x in enumerate(SPLITS)}
         return {
             name: np.bincount(self.values[splits == number], minlength=size).tolist()
-            for number, name in enumerate(NAMES if size else ())
+            for number, name in enumerate(SPLITS if size else ())
         }
 
     def check_shared(self, splits: np.ndarray, where: str) -> None:
@@ -86,13 +86,13 @@ class Targets:
             split: {self.classes[x] for x, number in enumerate(counts) if number}
             for split, counts in self.counts(splits).items()
         }
-        train = present.get(NAMES[TRAIN], set())
+        train = present.get(SPLITS[TRAIN], set())
         for split, held_out in present.items():
-            if not train & held_out and len(self.values) < len(NAMES) * len(self.classes):
+            if not train & held_out and len(self.values) < len(SPLITS) * len(self.classes):
                 raise DataError(
                     f"{where}: {counted(len(self.values), 'text|texts')} of {len(self.classes)} "
                     f"classes cannot fill train, validation and test; add texts until a class has "
-                    f"{len(NAMES)} different ones"
+                    f"{len(SPLITS)} different ones"
                 )
             if not train & held_out:
                 raise DataError(
@@ -271,9 +271,9 @@ def describe_classes(
         for names in find_look_alikes(classes)
     ]
     effects = {
-        NAMES[TRAIN]: "no model learns it|them",
-        NAMES[VALIDATION]: "the selected checkpoint does not depend on it|them",
-        NAMES[TEST]: "no score covers it|them",
+        SPLITS[TRAIN]: "no model learns it|them",
+        SPLITS[VALIDATION]: "the selected checkpoint does not depend on it|them",
+        SPLITS[TEST]: "no score covers it|them",
     }
     for split, numbers in counts.items():
         if absent := [x for x, number in enumerate(numbers) if not number]:
@@ -293,7 +293,7 @@ def describe_shares(sizes: Mapping[str, int], shares: Mapping[str, float]) -> li
         sizes: rows by split.
         shares: share that was asked for, of each split that was drawn from the training rows.
     """
-    pool = sizes[NAMES[TRAIN]] + sum(sizes[split] for split in shares)
+    pool = sizes[SPLITS[TRAIN]] + sum(sizes[split] for split in shares)
     return [
         f"{split} holds out {100 * sizes[split] / pool:.0f} % of the rows, and a share of "
         f"{share:g} was asked for: each class with enough texts has one in every split; add texts "

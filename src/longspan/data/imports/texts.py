@@ -32,14 +32,20 @@ from longspan.data.imports.targets import (
 )
 from longspan.data.own_splits import (
     DROPPED,
-    NAMES,
+    SPLITS,
     TEST,
     TRAIN,
     VALIDATION,
     Assignment,
+    Split,
     assign_splits,
 )
-from longspan.data.sources.folders import SPLITS, find_split_folders, find_tables, has_columns
+from longspan.data.sources.folders import (
+    FOLDER_SPLITS,
+    find_split_folders,
+    find_tables,
+    has_columns,
+)
 from longspan.data.sources.rows import hub_splits
 from longspan.data.sources.table import Source, Table, read_table
 from longspan.data.sources.text import FileFormat
@@ -194,7 +200,7 @@ def import_texts(
         },
         files=_checksums(tables.values()),
         columns=request.columns,
-        shares={NAMES[split]: share for split, share in shares.items()},
+        shares={SPLITS[split]: share for split, share in shares.items()},
         **targets.describe(splits),
         **_describe_training(rows, targets, np.flatnonzero(splits == TRAIN), request.kind),
     )
@@ -214,7 +220,7 @@ class TextsSplit:
     targets: Any
 
 
-def load_splits(folder: Path, description: TextsDescription) -> dict[str, TextsSplit]:
+def load_splits(folder: Path, description: TextsDescription) -> dict[Split, TextsSplit]:
     """Load the rows of an import by split.
 
     Raises:
@@ -225,7 +231,7 @@ def load_splits(folder: Path, description: TextsDescription) -> dict[str, TextsS
     texts = list(zip(*columns, strict=True))
     targets, splits = table.column(table.num_columns - 1).to_numpy(), table["split"].to_numpy()
     rows_by_split = {}
-    for number, name in enumerate(NAMES):
+    for number, name in enumerate(SPLITS):
         rows = np.flatnonzero(splits == number)
         rows_by_split[name] = TextsSplit([texts[row] for row in rows], targets[rows])
     return rows_by_split
@@ -233,7 +239,7 @@ def load_splits(folder: Path, description: TextsDescription) -> dict[str, TextsS
 
 def read_summaries(
     folder: Path, description: TextsDescription
-) -> Iterator[tuple[str, SummarizedDocument]]:
+) -> Iterator[tuple[Split, SummarizedDocument]]:
     """Yield the splits and rows of an import of summaries, those of training first.
 
     Raises:
@@ -277,7 +283,7 @@ def _resolve_splits(
 def _split_sources(source: float | Source) -> dict[int, Source]:
     """Return the folder, tables or data set of each split; nothing of a file."""
     if isinstance(source, str):
-        split_names = {SPLITS[x]: x for x in hub_splits(source) if x in SPLITS}
+        split_names = {FOLDER_SPLITS[x]: x for x in hub_splits(source) if x in FOLDER_SPLITS}
         name = source.partition("#")[0]
         return {split: f"{name}#{x}" for split, x in split_names.items()}
     if not isinstance(source, Path) or not source.is_dir():
@@ -295,10 +301,10 @@ def _choose_split(option: float | Source, split: int) -> float | Source:
     if len(splits) < 2:
         return option
     if split not in splits:
-        name = NAMES[split]
+        name = SPLITS[split]
         raise DataError(
             f"--{name} {option}: expected texts of {name}, got a folder of the splits "
-            f"{', '.join(NAMES[x] for x in sorted(splits))}; pass the file or folder of one of "
+            f"{', '.join(SPLITS[x] for x in sorted(splits))}; pass the file or folder of one of "
             "them, or a share such as 0.1"
         )
     return splits[split]

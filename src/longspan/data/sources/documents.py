@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from longspan.data.own_splits import NAMES, TRAIN
+from longspan.data.own_splits import SPLITS, TRAIN
 from longspan.data.sources.folders import ARROW, SUFFIXES, find_files, table_suffix
 from longspan.data.sources.rows import HUB, Row, has_surrogate, read_hub, read_rows
 from longspan.data.sources.text import FileFormat, ReadingReport, read_units, unpacked_path
@@ -37,7 +37,7 @@ class CorpusSource:
     """
 
     path: str
-    split: str = NAMES[TRAIN]
+    split: str = SPLITS[TRAIN]
 
     @property
     def is_dataset(self) -> bool:

@@ -19,7 +19,7 @@ from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import OptionError
 from longspan.metrics import Metric
 from longspan.shapes import Bool, Float, Int
-from longspan.tasks.base import SPLITS, ProgressCallback, Split, Task
+from longspan.tasks.base import ProgressCallback, Split, Task
 from longspan.tasks.encoded_text import (
     EncodedTextTask,
     EncodingOptions,
@@ -112,10 +112,7 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         description = self.description
         progress(f"encoding {description.name}", 0, sum(description.sizes.values()))
         rows = texts.load_splits(self.folder, description)
-        by_name = {str(split): split for split in SPLITS}
-        splits, facts = self.encode_splits(
-            {by_name[x]: _to_labeled_texts(y) for x, y in rows.items()}
-        )
+        splits, facts = self.encode_splits({x: _to_labeled_texts(y) for x, y in rows.items()})
         return BuildOutput(
             splits=splits,
             facts={
@@ -213,9 +210,7 @@ class OwnSummaries(ImportedTask, SummaryTask):
         self, data: Path | None, reports: Mapping[Split, Report]
     ) -> Iterator[tuple[Split, SummarizedDocument]]:
         """Yield the imported rows."""
-        by_name = {str(split): split for split in SPLITS}
-        for split, one in texts.read_summaries(self.folder, self.description):
-            yield by_name[split], one
+        yield from texts.read_summaries(self.folder, self.description)
 
 
 @makes_tasks(TextsDescription)

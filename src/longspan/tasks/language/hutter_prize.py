@@ -6,14 +6,18 @@ of the Hutter Prize: the first 10^8 bytes of an XML dump of Wikipedia, in UTF-8.
 of Mikolov et al., "Subword Language Modeling with Neural Networks", 2012.
 """
 
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
+from longspan.data.cache import BuildOutput
+from longspan.data.source_files import SourceFiles
 from longspan.data.stream_vocabularies import ByteVocabulary, CharacterVocabulary
+from longspan.tasks.base import ProgressCallback
 from longspan.tasks.info import TaskInfo, published_scores
-from longspan.tasks.language.published_files import PublishedText
-from longspan.tasks.language.published_streams import PublishedTextTask
+from longspan.tasks.language.published_files import PublishedText, find, read_splits
+from longspan.tasks.language.streams import StreamTask
 from longspan.tasks.registry import register
 
 
@@ -26,10 +30,38 @@ def _published(name: str, sha256: str) -> PublishedText:
     )
 
 
-def _byte_ids(vocabulary: CharacterVocabulary) -> np.ndarray:
-    ids = np.zeros(256, np.uint8)
-    ids[np.frombuffer(vocabulary.alphabet.encode(), np.uint8)] = np.arange(1, vocabulary.size)
-    return ids
+class PublishedTextTask(StreamTask):
+    """Next bytes or characters of a published file; each split is one document."""
+
+    text: ClassVar[PublishedText]
+
+    @property
+    def byte_ids(self) -> np.ndarray:
+        """Id of each byte, (256,) uint8; 0 of those that the file lacks (UTF-8 has no 255)."""
+        ids = np.zeros(256, np.int64)
+        for token, text in enumerate(self.vocabulary.texts[1:], 1):
+            ids[text[0]] = token
+        return ids.astype(np.uint8)
+
+    def find_source(self, data: Path | None) -> SourceFiles:
+        """Return the copy of the file."""
+        return find(self.text, data)
+
+    def build_splits(
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
+    ) -> BuildOutput:
+        """Read the file, in constant memory."""
+        copy = self.find_source(data)
+        progress(f"reading {self.text.name}", 0, self.text.size)
+        splits = read_splits(self.text, copy, self.byte_ids, scratch)
+        return BuildOutput(
+            splits=splits,
+            source=f"{self.text.name}, {self.text.size:,} bytes",
+            facts={
+                "tokens": {name: len(part.tokens.values) for name, part in splits.items()},
+                "source_sha256": copy.checksums(),
+            },
+        )
 
 
 @register
@@ -37,7 +69,6 @@ class Enwik8(PublishedTextTask):
     """Next bytes of enwik8."""
 
     vocabulary = ByteVocabulary()
-    byte_ids = np.arange(1, 257).astype(np.uint8)  # UTF-8 has no 255, whose id does not fit
     text: ClassVar[PublishedText] = _published(
         "enwik8", "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8"
     )
@@ -70,7 +101,6 @@ class Text8(PublishedTextTask):
     """Next characters of text8."""
 
     vocabulary = CharacterVocabulary(" abcdefghijklmnopqrstuvwxyz")
-    byte_ids = _byte_ids(vocabulary)
     text: ClassVar[PublishedText] = _published(
         "text8", "6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7"
     )

@@ -12,12 +12,10 @@ import numpy as np
 
 from longspan.data.cache import BuildOutput
 from longspan.data.document_rows import DocumentWriter
-from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import ByteVocabulary
 from longspan.tasks.base import ProgressCallback
 from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.language import pg19_files as pg19
-from longspan.tasks.language.pg19_files import SplitReport
 from longspan.tasks.language.streams import StreamTask
 from longspan.tasks.registry import register
 from longspan.tasks.task_data import SPLITS
@@ -69,19 +67,20 @@ class PG19(StreamTask):
         """Read the books, in constant memory."""
         copy = self.find_source(data)
         total = sum(self.books.values())
-        splits: dict[str, Examples] = {}
-        reports: dict[str, SplitReport] = {}
+        writers: dict[str, DocumentWriter] = {}
+        words: dict[str, int] = {}
         for split in SPLITS:
-            progress(f"reading {split}", sum(x.books for x in reports.values()), total)
-            writer = DocumentWriter(scratch / f"{split}.tokens", np.uint8, min_length=2)
-            splits[split], reports[split] = pg19.read_split(copy.files[split], writer)
+            progress(f"reading {split}", sum(x.num_documents for x in writers.values()), total)
+            writers[split] = DocumentWriter(scratch / f"{split}.tokens", np.uint8, min_length=2)
+            words[split] = pg19.read_split(copy.files[split], writers[split])
+        splits = {split: writer.examples() for split, writer in writers.items()}
         return BuildOutput(
             splits=splits,
-            source=f"PG-19, {sum(x.books for x in reports.values()):,} books",
+            source=f"PG-19, {sum(x.num_documents for x in writers.values()):,} books",
             facts={
-                "books": {split: x.books for split, x in reports.items()},
-                "too_short": {split: x.short for split, x in reports.items()},
-                "words": {split: x.words for split, x in reports.items()},
+                "books": {split: x.num_documents for split, x in writers.items()},
+                "too_short": {split: x.num_short for split, x in writers.items()},
+                "words": words,
                 "tokens": {name: len(part.tokens.values) for name, part in splits.items()},
             },
         )

@@ -15,7 +15,6 @@ import numpy as np
 from longspan.data import archives
 from longspan.data.document_rows import DocumentWriter
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
-from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import BLANKS
 from longspan.errors import DataError, MissingSourceError
 
@@ -35,21 +34,6 @@ class BookFiles(SourceFiles):
         """Number of books and bytes of each split."""
         sizes = {x: sum(book.stat().st_size for book in books) for x, books in self.files.items()}
         return {"form": self.form, "books": {x: len(y) for x, y in self.files.items()}, **sizes}
-
-
-@dataclasses.dataclass(kw_only=True)
-class SplitReport:
-    """Counts of a split.
-
-    Attributes:
-        words: runs of bytes that are no ASCII white space.
-        books: books that are stored.
-        short: books of less than two bytes, which are left out.
-    """
-
-    words: int = 0
-    books: int = 0
-    short: int = 0
 
 
 def find(data: Path | None, expected: Mapping[str, int]) -> BookFiles:
@@ -95,23 +79,20 @@ def _check_books(folder: Path, expected: Mapping[str, int]) -> BookFiles:
     return BookFiles(form="folder", path=folder, files=books)
 
 
-def read_split(books: Iterable[Path], writer: DocumentWriter) -> tuple[Examples, SplitReport]:
-    """Return the books of a split, read in blocks.
+def read_split(books: Iterable[Path], writer: DocumentWriter) -> int:
+    """Write the tokens of the books of a split, read in blocks; return the number of words.
 
-    Args:
-        books: files of the books.
-        writer: takes their tokens.
+    Words are runs of bytes that are no ASCII white space. A book of one byte is left out.
 
     Raises:
         DataError: a book is empty, binary or no UTF-8 text; the message names its file.
         RunError: the disk is full.
     """
-    report = SplitReport()
+    words = 0
     for book in books:
-        report.words += _read_book(book, writer)
+        words += _read_book(book, writer)
         writer.end_document()
-    report.books, report.short = writer.num_documents, writer.num_short
-    return writer.examples(), report
+    return words
 
 
 def _read_book(path: Path, writer: DocumentWriter) -> int:

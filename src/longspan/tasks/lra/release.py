@@ -16,13 +16,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from longspan.data import archives
+from longspan.data.own_splits import Split
 from longspan.data.source_files import SourceFiles, format_paths, search_paths
 from longspan.errors import DataError, MissingSourceError
 from longspan.tasks.lra import pathfinder_release as lra_pathfinder
 from longspan.tasks.lra.generators.listops import VOCABULARY, ids_to_symbols, parse
 from longspan.tasks.lra.pathfinder_release import TWO_COPIES
 
-Split = Literal["train", "validation", "test"]
 Difficulty = Literal["easy", "intermediate", "hard"]
 
 URL = "https://github.com/google-research/long-range-arena"

@@ -77,6 +77,7 @@ from longspan.tasks.questions.json_files import (
     field,
     find_json_files,
     load_json,
+    load_list,
     zip_columns,
 )
 from longspan.tasks.questions.question_data import (
@@ -138,13 +139,8 @@ def load_records(path: Path) -> dict[str, Any]:
     Raises:
         DataError: the file is missing or malformed, or ids repeat; the message says where.
     """
-    records = load_json(path)
-    if not isinstance(records, list):
-        raise DataError(f"{path}: expected a list of questions, got {type(records).__name__}")
-    if not records:
-        raise DataError(f"{path} has no question; download it again")
     by_id: dict[str, Any] = {}
-    for number, record in enumerate(records):
+    for number, record in enumerate(load_list(path)):
         where = f"{path}: question {number}"
         if path.suffix == SUFFIX:
             record = _convert_row(record, where)

@@ -37,6 +37,20 @@ def load_json(path: Path) -> Any:
         return parse_json(raw.decode("utf-8-sig"))
 
 
+def load_list(path: Path) -> list[Any]:
+    """Return the questions of a file that is a list of them.
+
+    Raises:
+        DataError: as `load_json`, or the content is no list, or empty.
+    """
+    content = load_json(path)
+    if not isinstance(content, list):
+        raise DataError(f"{path}: expected a list of questions, got {type(content).__name__}")
+    if not content:
+        raise DataError(f"{path} has no question; download it again")
+    return content
+
+
 def find_lines(files: SourceFiles, name: str) -> dict[str, int]:
     """Return the line of each record, by its id: the first one where there are several.
 

@@ -47,7 +47,7 @@ from longspan.tasks.questions.candidates import (
     prefix_length,
     shuffle_parts,
 )
-from longspan.tasks.questions.json_files import field, load_json
+from longspan.tasks.questions.json_files import field, load_list
 from longspan.tasks.questions.question_data import Share, assign_questions
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule
@@ -125,12 +125,7 @@ def read_questions(path: Path) -> Iterator[CandidateQuestion]:
         DataError: the file is missing or malformed, or an answer is no candidate; the message says
             where.
     """
-    content = load_json(path)
-    if not isinstance(content, list):
-        raise DataError(f"{path}: expected a list of questions, got {type(content).__name__}")
-    if not content:
-        raise DataError(f"{path} has no question; download it again")
-    for number, record in enumerate(content):
+    for number, record in enumerate(load_list(path)):
         yield _read_question(record, f"{path}: question {number}")
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from longspan.config import Length, setting, settings
 from longspan.data import tokenizers
 from longspan.data.cache import BuildOutput
-from longspan.data.own_splits import NAMES, TEST, VALIDATION, assign_splits
+from longspan.data.own_splits import SPLITS, TEST, VALIDATION, assign_splits
 from longspan.data.source_files import SourceFiles
 from longspan.data.store import Ragged, SequenceWriter
 from longspan.data.tokenizers import ByteTokenizer
@@ -128,7 +128,7 @@ def _split_queries(
     except DataError as error:
         raise DataError(f"AAN: {len(keys)} papers cite another one: {error}") from error
     queries = {}
-    for split, name in enumerate(NAMES):
+    for split, name in enumerate(SPLITS):
         rows = [citing_papers[row] for row in np.flatnonzero(assigned.splits == split).tolist()]
         queries[name] = Queries(
             texts=[documents[row].tobytes() for row in rows],

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from longspan.data.near_duplicates import link_rows
-from longspan.data.own_splits import NAMES
+from longspan.data.own_splits import SPLITS
 from longspan.data.store import Ragged, SequenceWriter
 
 NONE = -1  # of a query that is no document
@@ -60,7 +60,7 @@ class Collection:
             },
             "in_two_splits": {
                 f"{one} and {other}": _count_shared(self.queries[one], self.queries[other])
-                for one, other in itertools.combinations(NAMES, 2)
+                for one, other in itertools.combinations(SPLITS, 2)
             },
         }
 

@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from longspan.data.cache import ProgressCallback
 from longspan.data.imports.stored import (
     ImportDescription,
-    Progress,
     count_splits,
     covered,
     resolve_splits,
 )
-from longspan.data.own_splits import DROPPED, NAMES, TEST, TRAIN, VALIDATION, assign_splits
+from longspan.data.own_splits import DROPPED, SPLITS, TEST, TRAIN, VALIDATION, assign_splits
 from longspan.data.parquet import explain_parquet_errors
 from longspan.data.store import SequenceWriter
 from longspan.data.tokenizers import split_words
@@ -110,7 +110,7 @@ def import_collection(
     name: str,
     folder: Path,
     held_out: Mapping[int, float | None],
-    progress: Progress,
+    progress: ProgressCallback,
     *,
     layout: str = "beir",
     replace: bool = False,
@@ -136,11 +136,13 @@ def import_collection(
     """
     collection = LAYOUTS[layout].find(folder)
     files = dict(collection.judgments)
-    if NAMES[TRAIN] not in files:
-        files = {NAMES[TRAIN]: files.pop(next(iter(files))), **files}
+    if SPLITS[TRAIN] not in files:
+        files = {SPLITS[TRAIN]: files.pop(next(iter(files))), **files}
     shares = _resolve_shares(files, held_out)
-    train = files[NAMES[TRAIN]].name
-    descriptions = {NAMES[x]: f"{share:g} of the queries of {train}" for x, share in shares.items()}
+    train = files[SPLITS[TRAIN]].name
+    descriptions = {
+        SPLITS[x]: f"{share:g} of the queries of {train}" for x, share in shares.items()
+    }
     splits = {**{x: path.name for x, path in files.items()}, **descriptions}
 
     def write(part: Path) -> BeirDescription:
@@ -168,17 +170,17 @@ def _resolve_shares(
 ) -> dict[int, float]:
     """Return the share of training queries to hold out, of each split without judgments."""
     for split, share in held_out.items():
-        if share is not None and NAMES[split] in files:
-            name = NAMES[split]
+        if share is not None and SPLITS[split] in files:
+            name = SPLITS[split]
             raise OptionError(
                 f"--{name} {share:g}: {files[name]} judges the {name} split; omit the option"
             )
-    shares = {x: held_out.get(x) for x in (VALIDATION, TEST) if NAMES[x] not in files}
+    shares = {x: held_out.get(x) for x in (VALIDATION, TEST) if SPLITS[x] not in files}
     return resolve_splits(shares, {}, HELD_OUT_SHARE, "query")[1]
 
 
 def _write_documents(
-    path: Path, collection: BeirFiles | DprFiles, progress: Progress
+    path: Path, collection: BeirFiles | DprFiles, progress: ProgressCallback
 ) -> tuple[dict[str, int], dict[str, Any]]:
     """Write the documents in batches; those without a text are left out.
 
@@ -241,7 +243,7 @@ def _judged_queries(
             places.append(f"{one.place.removeprefix(f'{file.parent}/')}: {name!r:.80}")
         for query in sorted(judged):
             if relevant(judged[query]):
-                rows.append(StoredQuery(query, queries[query], NAMES.index(split), judged[query]))
+                rows.append(StoredQuery(query, queries[query], SPLITS.index(split), judged[query]))
             else:
                 counts["without_relevant_documents"] += 1
     if not rows:
@@ -321,7 +323,7 @@ def load_collection(folder: Path, description: BeirDescription, scratch: Path) -
         documents=documents,
         queries={
             name: _to_queries([x for x in queries if x.split == split], numbers, by_id)
-            for split, name in enumerate(NAMES)
+            for split, name in enumerate(SPLITS)
         },
     )
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from longspan.bounds import MOST_EXAMPLES
 from longspan.config import Length, setting, settings
-from longspan.data.own_splits import NAMES, TRAIN
+from longspan.data.own_splits import SPLITS, TRAIN
 from longspan.data.store import Examples, Ragged, SequenceWriter
 from longspan.data.tokenizers import Tokenizer
 from longspan.errors import OptionError
@@ -61,7 +61,7 @@ def _encode_collection(
     """
     texts: dict[str, tuple[Iterable[bytes], int]]
     texts = {DOCUMENTS: ((text.tobytes() for text in collection.documents), lengths[0])}
-    texts |= {name: (collection.queries[name].texts, lengths[1]) for name in NAMES}
+    texts |= {name: (collection.queries[name].texts, lengths[1]) for name in SPLITS}
     encoded: dict[str, Ragged] = {}
     cut: dict[str, int] = {}
     for name, (parts, length) in texts.items():
@@ -72,14 +72,15 @@ def _encode_collection(
     if mined:
         progress("indexing documents for BM25", 0, 0)
         index = Bm25(split(text.tobytes().decode()) for text in collection.documents)
-        negatives[NAMES[TRAIN]] = _mine(
-            index, collection.queries[NAMES[TRAIN]], split, mined, progress
+        negatives[SPLITS[TRAIN]] = _mine(
+            index, collection.queries[SPLITS[TRAIN]], split, mined, progress
         )
         facts["bm25"] = {
-            name: _score_bm25(index, collection.queries[name], split) for name in NAMES[TRAIN + 1 :]
+            name: _score_bm25(index, collection.queries[name], split)
+            for name in SPLITS[TRAIN + 1 :]
         }
     splits = {
-        name: _pack(encoded[name], collection.queries[name], negatives.get(name)) for name in NAMES
+        name: _pack(encoded[name], collection.queries[name], negatives.get(name)) for name in SPLITS
     }
     numbers = np.arange(len(collection.documents))
     splits[DOCUMENTS] = Examples(tokens=encoded[DOCUMENTS], labels=numbers)
