@@ -41,7 +41,7 @@ from longspan.data.own_splits import (
     assign_splits,
 )
 from longspan.data.sources.folders import (
-    FOLDER_SPLITS,
+    FOLDERS,
     find_split_folders,
     find_tables,
     has_columns,
@@ -283,7 +283,7 @@ def _resolve_splits(
 def _split_sources(source: float | Source) -> dict[int, Source]:
     """Return the folder, tables or data set of each split; nothing of a file."""
     if isinstance(source, str):
-        split_names = {FOLDER_SPLITS[x]: x for x in hub_splits(source) if x in FOLDER_SPLITS}
+        split_names = {FOLDERS[x]: x for x in hub_splits(source) if x in FOLDERS}
         name = source.partition("#")[0]
         return {split: f"{name}#{x}" for split, x in split_names.items()}
     if not isinstance(source, Path) or not source.is_dir():

@@ -21,7 +21,7 @@ DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 JSON = (".jsonl", ".ndjson", ".json")
 ARROW = (".parquet", ".arrow")
 SUFFIXES = (*DELIMITERS, *JSON, *ARROW)
-FOLDER_SPLITS = {
+FOLDERS = {
     "train": TRAIN,
     **dict.fromkeys(("validation", "valid", "val", "dev"), VALIDATION),
     "test": TEST,
@@ -30,7 +30,7 @@ _DATA = "data"  # folder of the tables of a data set on the Hugging Face hub
 # Files and folders that systems leave, and descriptions that the Hugging Face libraries write.
 _LEFT_BY_SYSTEMS = ("__MACOSX", "Thumbs.db", "desktop.ini")
 _DESCRIPTIONS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
-_SPLIT = re.compile(rf"({'|'.join(FOLDER_SPLITS)})(?![a-z])", re.IGNORECASE)
+_SPLIT = re.compile(rf"({'|'.join(FOLDERS)})(?![a-z])", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]+")
 
 
@@ -100,21 +100,21 @@ def find_split_folders(folder: Path) -> dict[int, Path]:
         DataError: some subfolders are splits and others classes, or two are the same split.
     """
     names = [path.name for path in visible_entries(folder) if path.is_dir()]
-    if "train" not in names or not set(names) & (FOLDER_SPLITS.keys() - {"train"}):
+    if "train" not in names or not set(names) & (FOLDERS.keys() - {"train"}):
         return {}
     split_folders: dict[int, Path] = {}
     for name in names:
-        if name not in FOLDER_SPLITS:
+        if name not in FOLDERS:
             raise DataError(
-                f"{folder} has the splits {', '.join(x for x in names if x in FOLDER_SPLITS)}, and also "
+                f"{folder} has the splits {', '.join(x for x in names if x in FOLDERS)}, and also "
                 f"{name}; move it elsewhere"
             )
-        if FOLDER_SPLITS[name] in split_folders:
+        if FOLDERS[name] in split_folders:
             raise DataError(
-                f"{folder} has two folders of one split, {split_folders[FOLDER_SPLITS[name]].name} and "
+                f"{folder} has two folders of one split, {split_folders[FOLDERS[name]].name} and "
                 f"{name}; remove one of them"
             )
-        split_folders[FOLDER_SPLITS[name]] = folder / name
+        split_folders[FOLDERS[name]] = folder / name
     return split_folders
 
 
@@ -137,9 +137,7 @@ def find_tables(folder: Path) -> dict[int, tuple[Path, ...]]:
     for path in tables:
         match = _SPLIT.match(path.name)
         (
-            tables_by_split.setdefault(FOLDER_SPLITS[match[1].lower()], [])
-            if match
-            else other_tables
+            tables_by_split.setdefault(FOLDERS[match[1].lower()], []) if match else other_tables
         ).append(path)
     if not tables_by_split and any(path.is_dir() for path in entries):
         return {}  # subfolders of classes, with a table beside them
@@ -165,7 +163,7 @@ def _is_table(path: Path) -> bool:
 def _find_below(folder: Path, entries: Sequence[Path]) -> dict[int, tuple[Path, ...]]:
     """Return the tables of the one subfolder that has parquet files, or of `data`."""
     subfolders = [x for x in entries if x.is_dir() and any(x.glob("*.parquet"))]
-    if not subfolders or all(x.name in FOLDER_SPLITS for x in subfolders):
+    if not subfolders or all(x.name in FOLDERS for x in subfolders):
         return {}
     folders = [x for x in subfolders if x.name == _DATA] or subfolders
     if len(folders) > 1:
