@@ -16,7 +16,7 @@ import pytest
 from longspan.arena.plugins import load_plugin, load_protocol
 from longspan.arena.saved_checkpoint import open_checkpoint
 from longspan.cli.generating import _read_prompt
-from longspan.data import archives, store
+from longspan.data import archives, json_files, store
 from longspan.data.imports.stored import load_table
 from longspan.data.sources.documents import CorpusSource
 from longspan.data.sources.table import read_table
@@ -30,10 +30,10 @@ from longspan.results.reading import load_result
 from longspan.tasks.documents import conll, hyperpartisan
 from longspan.tasks.lra import aan
 from longspan.tasks.lra import text as imdb
-from longspan.tasks.questions import hotpotqa, json_files
-from longspan.tasks.questions.report import Report
+from longspan.tasks.questions import hotpotqa
 from longspan.tasks.ranking import beir_files as beir
 from longspan.tasks.ranking.dpr_files import DprFiles
+from longspan.tasks.source_report import Report
 from longspan.tasks.summaries import papers
 from longspan.training.checkpoint_folder import read_config, read_weights
 

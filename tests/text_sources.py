@@ -6,7 +6,7 @@ import zipfile
 
 import numpy as np
 
-from longspan.tasks.language.wikitext_files import FILES, WikiText
+from longspan.tasks.language.wikitext import FILES, WikiText
 
 VARIABLES = ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA")
 SIZES = {"train": 9_000, "validation": 500, "test": 501}

@@ -11,7 +11,7 @@ from longspan.tasks.questions.hotpotqa import (
     read_selection,
     select_paragraphs,
 )
-from longspan.tasks.questions.report import Report, count_cases
+from longspan.tasks.source_report import Report, count_cases
 from question_files import hotpotqa_record, published, write_hotpotqa
 
 

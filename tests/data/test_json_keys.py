@@ -5,12 +5,12 @@ import json
 import pytest
 
 from longspan.cli.parsing import parse_changes
+from longspan.data.json_files import load_json
 from longspan.data.sources.documents import CorpusSource
 from longspan.data.sources.table import read_table
 from longspan.data.sources.text import FileFormat, ReadingReport
 from longspan.errors import DataError, OptionError
 from longspan.files import parse_json, read_json
-from longspan.tasks.questions.json_files import load_json
 from longspan.tasks.ranking.beir_files import read_texts
 
 DOORS = {

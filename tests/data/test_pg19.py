@@ -11,8 +11,8 @@ import pytest
 
 from longspan.data.document_rows import DocumentWriter
 from longspan.errors import DataError
-from longspan.tasks.language import pg19_files as pg19
-from longspan.tasks.language.pg19_files import find, read_split
+from longspan.tasks.language import pg19
+from longspan.tasks.language.pg19 import find, read_split
 from text_sources import BOOKS, documents_of, write_books
 
 COUNTS = {split: len(texts) for split, texts in BOOKS.items()}

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from longspan.errors import DataError
-from longspan.tasks.language import published_files as published_text
-from longspan.tasks.language.hutter_prize import Enwik8, Text8
-from longspan.tasks.language.published_files import find, read_splits
+from longspan.tasks.language import hutter_prize
+from longspan.tasks.language.hutter_prize import Enwik8, Text8, find, read_splits
 from text_sources import SIZES, documents_of, letters, markup, small, write_text
 
 CASES = {"text8": (Text8.text, Text8, letters), "enwik8": (Enwik8.text, Enwik8, markup)}
@@ -30,7 +29,7 @@ def make(name):
 @pytest.mark.parametrize("form", ["file", "zip"])
 @pytest.mark.parametrize("block", [7, 1 << 20])
 def test_splits_are_the_bytes_of_the_file_in_order(tmp_path, monkeypatch, name, form, block):
-    monkeypatch.setattr(published_text.archives, "_BLOCK", block)
+    monkeypatch.setattr(hutter_prize.archives, "_BLOCK", block)
     text, content, ids = make(name)
     path = write_text(tmp_path / name, name, content, form)
     for data in (path, path.parent, tmp_path):
@@ -118,7 +117,7 @@ def test_another_content_of_the_same_size_is_refused(tmp_path):
 
 @pytest.mark.parametrize("form", ["file", "zip"])
 def test_a_file_is_read_in_constant_memory(tmp_path, monkeypatch, form):
-    monkeypatch.setattr(published_text.archives, "_BLOCK", 1 << 14)
+    monkeypatch.setattr(hutter_prize.archives, "_BLOCK", 1 << 14)
     _, content, ids = make("enwik8")
     content *= 400
     text = dataclasses.replace(Enwik8.text, sizes={"train": len(content)}, sha256=None)

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from longspan.tasks.questions.json_files import JsonFiles, find_lines
-from longspan.tasks.questions.report import Report, count_cases, format_cases
+from longspan.data.json_files import JsonFiles, find_lines
 from longspan.tasks.questions.squad import read_squad
+from longspan.tasks.source_report import Report, count_cases, format_cases
 from question_files import squad_article, write_squad
 
 

@@ -11,7 +11,7 @@ from longspan.metrics.answers import exact_match, normalize_triviaqa_answer, tok
 from longspan.tasks import build
 from longspan.tasks.questions import triviaqa
 from longspan.tasks.questions.mentions import find_mentions
-from longspan.tasks.questions.report import Report
+from longspan.tasks.source_report import Report
 from question_files import extract_triviaqa, published, write_triviaqa
 
 

@@ -8,9 +8,15 @@ import pytest
 
 from longspan.data.stream_vocabularies import WordVocabulary
 from longspan.errors import DataError
-from longspan.tasks.language import wikitext_files as wikitext
-from longspan.tasks.language.wikitext import WikiText2, WikiText103
-from longspan.tasks.language.wikitext_files import find, read_articles, read_split, read_vocabulary
+from longspan.tasks.language import wikitext
+from longspan.tasks.language.wikitext import (
+    WikiText2,
+    WikiText103,
+    find,
+    read_articles,
+    read_split,
+    read_vocabulary,
+)
 from real_data import real
 from text_sources import (
     ARTICLES,

@@ -135,8 +135,8 @@ def test_rules_are_equal_on_english_pages():
 
 
 def test_rules_are_equal_on_real_abstracts_and_answers():
-    from longspan.tasks.questions.report import Report
     from longspan.tasks.questions.squad import read_squad
+    from longspan.tasks.source_report import Report
     from longspan.tasks.summaries.papers import find_papers, read_papers
 
     found = find_papers(real_papers(), "pubmed_summarization")

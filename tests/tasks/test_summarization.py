@@ -189,7 +189,7 @@ def test_papers_of_pubmed(tmp_path):
     folder = paper_files.real_papers()
     found = build(WORD_TASK).identify_source(folder)
     assert set(found["bytes"]) == {"train.jsonl.gz", "val.jsonl.gz", "test.jsonl.gz"}
-    from longspan.tasks.questions.report import Report
+    from longspan.tasks.source_report import Report
     from longspan.tasks.summaries.papers import read_papers
 
     report = Report()

@@ -11,8 +11,7 @@ from longspan.tasks.base import SPLITS, Batch, Split, Task
 from longspan.tasks.documents.own_texts import OwnSummaries, OwnTexts
 from longspan.tasks.imported import imported_names, register_imported
 from longspan.tasks.info import Published, TaskInfo
-from longspan.tasks.language.corpora import CorpusTask
-from longspan.tasks.language.corpus_streams import CorpusStreamTask, ImportedCorpus
+from longspan.tasks.language.corpora import CorpusStreamTask, CorpusTask, ImportedCorpus
 from longspan.tasks.ranking.beir import BeirTask
 from longspan.tasks.registry import TASKS, build, configure, register
 from longspan.tasks.scoring import IGNORE

@@ -26,8 +26,8 @@ from longspan.tasks.encoded_text import (
     LabeledTexts,
 )
 from longspan.tasks.imported import ImportedTask, make_task, makes_tasks
-from longspan.tasks.questions.report import Report
 from longspan.tasks.scoring import statistics_of_mean
+from longspan.tasks.source_report import Report
 from longspan.tasks.summaries.summaries import METRICS, SummaryTask
 from longspan.wording import first_of
 

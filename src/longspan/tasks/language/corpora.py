@@ -1,15 +1,14 @@
-"""Tasks made of imported corpora: masked language modeling, one class for each corpus.
+"""Tasks made of imported corpora: masked or left-to-right language modeling, one class for each.
 
 The tokens of a corpus are stored once, as whole documents. Length and packing choose windows of
 them when the task is opened, and masks are drawn batch by batch, so no option but the corpus itself
-takes space on the disk. `longspan.tasks.language.corpus_streams` has the corpora whose tokens
-predict the next one.
+takes space on the disk.
 """
 
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,21 +16,23 @@ from pydantic import Field, Strict
 from torch import Tensor
 
 from longspan.config import Length, NumExamples, setting, settings
-from longspan.data.cache import BuiltDataset
+from longspan.data.cache import BuildOutput, BuiltDataset
 from longspan.data.corpora import imports
 from longspan.data.corpora.imports import CorpusDescription
 from longspan.data.store import Examples
+from longspan.data.stream_vocabularies import StreamVocabulary, WordPieceVocabulary
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import OptionError
 from longspan.shapes import Int
-from longspan.tasks.base import SPLITS, Split, Task
+from longspan.tasks.base import SPLITS, ProgressCallback, Split, Task
 from longspan.tasks.batching import Batch
 from longspan.tasks.global_tokens import GlobalTokens, global_positions, mark_global_tokens
 from longspan.tasks.grouping import Grouping, group_by_quantiles
-from longspan.tasks.imported import makes_tasks
-from longspan.tasks.language.corpus_streams import ImportedCorpus, make_corpus, make_stream
+from longspan.tasks.imported import ImportedTask, make_task, makes_tasks
+from longspan.tasks.language.streams import StreamTask
 from longspan.tasks.language.windows import Windows, cut_documents, cut_stream, thin, weighted_rows
 from longspan.tasks.masking import Masking, Probability, Share, check_shares, mask_rows
+from longspan.wording import counted
 
 _NOTES = (
     "Documents are split by their sha256 unless files were given for the splits; equal documents "
@@ -42,6 +43,27 @@ _NOTES = (
 # JSON has lists in place of tuples.
 Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Strict(False), Field(min_length=1)]
 _WEIGHTS = "share of each imported path in training batches, in any unit; none: by number of tokens"
+_STREAM_NOTES = (
+    "Documents are split by their sha256 unless files or folders were given for the splits; equal "
+    "documents count once. Line ends are line feeds. The first token of a document is not "
+    "predicted, nor is its end; a document of fewer than two tokens is left out. Bits per byte are "
+    "comparable between vocabularies that give a text back as it was, up to the bytes of the first "
+    "tokens; perplexity is comparable between models of one tokenizer only."
+)
+_METRICS = {"bytes": ("bits_per_byte",), "characters": ("bits_per_byte", "bits_per_character")}
+_TOKENIZED = ("bits_per_byte", "perplexity")
+
+
+class ImportedCorpus(ImportedTask):
+    """Task whose documents were imported; subclasses define what is predicted."""
+
+    description: ClassVar[CorpusDescription]
+
+    def build_splits(
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
+    ) -> BuildOutput:
+        """Tokenize the documents of the files that were imported."""
+        return imports.build_tokens(self.folder, self.description, scratch, progress)
 
 
 @settings
@@ -252,20 +274,71 @@ class CorpusTask(ImportedCorpus):
         return weighted_rows(sources, np.array(weights), batch_size, seed, start)
 
 
+class CorpusStreamTask(ImportedCorpus, StreamTask):
+    """Next tokens of documents; subclasses are made by `_make`."""
+
+    @functools.cached_property
+    def vocabulary(self) -> StreamVocabulary:
+        """Bytes, the characters of the corpus, or the tokenizer that is stored with it."""
+        return imports.load_corpus_vocabulary(self.folder, self.description)
+
+    @property
+    def model_fields(self) -> dict[str, Any]:
+        """A decoder, with the padding token of the tokenizer, if it has one."""
+        if not isinstance(self.vocabulary, WordPieceVocabulary):
+            return super().model_fields
+        fast = self.vocabulary.tokenizer.fast
+        return {**super().model_fields, "pad_token_id": fast.pad_token_id}
+
+    @property
+    def build_notes(self) -> list[str]:
+        """Documents that were left out, and parts that the tokenizer does not give back."""
+        short, num_changed = (
+            sum(self.facts["too_short"].values()),
+            self.facts.get("changed_parts", 0),
+        )
+        left_out = "document|documents of fewer than two tokens was|were left out"
+        notes = [counted(short, left_out)] if short else []
+        if num_changed:
+            notes.append(
+                f"the tokenizer does not give {num_changed:,} of {self.facts['parts']:,} parts of "
+                "documents back as they were: bits per byte are those of its own text, and not "
+                "comparable with other vocabularies"
+            )
+        return notes
+
+
 @makes_tasks(CorpusDescription)
 def _make(folder: Path, description: CorpusDescription) -> type[Task]:
     """Return the task class of a corpus."""
+    files = ", ".join(Path(source["path"]).name for source in description.sources)
+    ids = description.tokenizer["ids"]
+    fields = {"version": 1, "vocab_size": ids, "num_classes": ids}
     if description.objective == "next":
-        return make_stream(folder, description)
-    cls = make_corpus(
+        has_tokenizer = "saved_sha256" in description.tokenizer
+        return make_task(
+            CorpusStreamTask,
+            folder,
+            description,
+            files,
+            summary="Predict the next token of a document.",
+            metrics=_TOKENIZED if has_tokenizer else _METRICS[description.tokenizer["name"]],
+            chance=None,
+            head="causal_lm",
+            notes=_STREAM_NOTES,
+            **fields,
+        )
+    cls = make_task(
         CorpusTask,
         folder,
         description,
+        files,
         summary="Predict the masked tokens of a document from the others.",
         metrics=("perplexity", "accuracy"),
-        chance=float(description.tokenizer["ids"]),
+        chance=float(ids),
         head="masked_lm",
         notes=_NOTES,
+        **fields,
     )
     cls.Options = _options(description)
     return cls

@@ -40,6 +40,14 @@ from pydantic import Field
 from torch import Tensor
 
 from longspan.config import Length, setting, settings
+from longspan.data.json_files import (
+    JsonFiles,
+    field,
+    find_json_files,
+    load_json,
+    load_list,
+    zip_columns,
+)
 from longspan.data.own_splits import VALIDATION
 from longspan.data.parquet import SUFFIX
 from longspan.errors import DataError
@@ -72,14 +80,6 @@ from longspan.tasks.questions.encoding import (
     predicted_spans,
     question_mask,
 )
-from longspan.tasks.questions.json_files import (
-    JsonFiles,
-    field,
-    find_json_files,
-    load_json,
-    load_list,
-    zip_columns,
-)
 from longspan.tasks.questions.question_data import (
     GlobalTokens,
     QuestionData,
@@ -87,9 +87,9 @@ from longspan.tasks.questions.question_data import (
     Share,
     assign_questions,
 )
-from longspan.tasks.questions.report import Report
 from longspan.tasks.registry import register
 from longspan.tasks.scoring import IGNORE, statistics_of_mean
+from longspan.tasks.source_report import Report
 
 URL = "http://curtis.ml.cmu.edu/datasets/hotpot"
 FILES = ("hotpot_train_v1.1.json", "hotpot_dev_distractor_v1.json")

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
+from longspan.data.json_files import find_lines
 from longspan.data.own_splits import assign_splits
 from longspan.data.source_files import SourceFiles
 from longspan.data.store import Examples
@@ -28,11 +29,11 @@ from longspan.metrics.answers import (
     token_f1,
 )
 from longspan.shapes import Float, Int
+from longspan.tasks import source_report as reporting
 from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split
 from longspan.tasks.example_writer import ExampleWriter
 from longspan.tasks.grouping import Grouping
 from longspan.tasks.pieces import PieceTask, PieceVocabulary, vocabulary_setting
-from longspan.tasks.questions import report as reporting
 from longspan.tasks.questions.encoding import (
     ENDS,
     STARTS,
@@ -45,9 +46,8 @@ from longspan.tasks.questions.encoding import (
     predicted_spans,
     question_mask,
 )
-from longspan.tasks.questions.json_files import find_lines
-from longspan.tasks.questions.report import Report
 from longspan.tasks.scoring import statistics_of_mean
+from longspan.tasks.source_report import Report
 from longspan.wording import counted
 
 Share = Annotated[float, Field(gt=0, lt=1)]

@@ -20,6 +20,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from longspan.config import setting, settings
+from longspan.data.json_files import (
+    JsonFiles,
+    field,
+    find_json_files,
+    load_json,
+    zip_columns,
+)
 from longspan.data.own_splits import TEST, VALIDATION
 from longspan.data.parquet import SUFFIX
 from longspan.errors import DataError, MissingSourceError
@@ -33,21 +40,14 @@ from longspan.metrics.answers import (
 from longspan.tasks.base import SPLITS, Split
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.questions.encoding import Question, Span, join_passages
-from longspan.tasks.questions.json_files import (
-    JsonFiles,
-    field,
-    find_json_files,
-    load_json,
-    zip_columns,
-)
 from longspan.tasks.questions.question_data import (
     QuestionOptions,
     QuestionTask,
     Share,
     assign_questions,
 )
-from longspan.tasks.questions.report import Report
 from longspan.tasks.registry import register
+from longspan.tasks.source_report import Report
 from longspan.wording import counted
 
 Extent = Literal["paragraph", "article"]

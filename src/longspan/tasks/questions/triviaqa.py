@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longspan.config import setting, settings
+from longspan.data.json_files import field, load_json, zip_columns
 from longspan.data.own_splits import VALIDATION
 from longspan.data.parquet import read_records, split_files
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
@@ -29,15 +30,14 @@ from longspan.metrics.answers import normalize_triviaqa_answer
 from longspan.tasks.base import Split
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.questions.encoding import Question, join_passages
-from longspan.tasks.questions.json_files import field, load_json, zip_columns
 from longspan.tasks.questions.question_data import (
     QuestionOptions,
     QuestionTask,
     Share,
     assign_questions,
 )
-from longspan.tasks.questions.report import Report
 from longspan.tasks.registry import register
+from longspan.tasks.source_report import Report
 
 Domain = Literal["wikipedia", "web"]
 PublishedSplit = Literal["train", "dev"]

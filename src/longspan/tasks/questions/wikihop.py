@@ -25,6 +25,7 @@ from torch import Tensor
 
 from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
+from longspan.data.json_files import field, load_list
 from longspan.data.own_splits import VALIDATION
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.data.store import Examples
@@ -47,7 +48,6 @@ from longspan.tasks.questions.candidates import (
     prefix_length,
     shuffle_parts,
 )
-from longspan.tasks.questions.json_files import field, load_list
 from longspan.tasks.questions.question_data import Share, assign_questions
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule

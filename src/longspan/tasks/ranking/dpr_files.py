@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from longspan.data.json_files import field
 from longspan.data.sources.rows import read_json
 from longspan.data.sources.text import UTF8, ReadingReport, open_encoded
 from longspan.errors import DataError
-from longspan.tasks.questions.json_files import field
 from longspan.tasks.ranking.beir_files import Judgment
 
 PASSAGES = "psgs_w100.tsv"

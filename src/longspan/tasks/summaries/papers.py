@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from longspan.config import setting, settings
+from longspan.data.json_files import field
 from longspan.data.parquet import SUFFIX, read_records, split_files
 from longspan.data.source_files import SourceFiles, format_paths, search_paths
 from longspan.data.sources.text import explain_damage, open_packed
@@ -29,9 +30,8 @@ from longspan.files import unique_keys
 from longspan.metrics.summaries import RougeRule
 from longspan.tasks.base import SPLITS, Split
 from longspan.tasks.info import TaskInfo, published_scores
-from longspan.tasks.questions.json_files import field
-from longspan.tasks.questions.report import Report
 from longspan.tasks.registry import register
+from longspan.tasks.source_report import Report
 from longspan.tasks.summaries.summaries import METRICS, ROUGE_TOKENS, SummaryOptions, SummaryTask
 
 URL = "https://github.com/armancohan/long-summarization"

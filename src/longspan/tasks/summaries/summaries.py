@@ -23,14 +23,14 @@ from longspan.errors import OptionError
 from longspan.metrics import Metric, get_metric
 from longspan.metrics.summaries import ROUGE, RougeRule, has_token, loses_letters, rouge
 from longspan.shapes import Int
+from longspan.tasks import source_report as reporting
 from longspan.tasks.base import HELD_OUT, SPLITS, Batch, ProgressCallback, Split
 from longspan.tasks.batching import pad_sequences, text_inputs
 from longspan.tasks.encoded_text import EncodedTextTask, EncodingOptions, encode_text
 from longspan.tasks.example_writer import ExampleWriter, load_details
 from longspan.tasks.grouping import Grouping, group_by_quantiles
-from longspan.tasks.questions import report as reporting
-from longspan.tasks.questions.report import Report
 from longspan.tasks.scoring import IGNORE, statistics_of_mean
+from longspan.tasks.source_report import Report
 from longspan.wording import counted
 from longspan.words import count_words
 

@@ -1,4 +1,4 @@
-"""Report on a source of questions: counts, and the place of everything that is wrong or left out.
+"""Report on a source: counts, and the place of everything that is wrong or left out.
 
 split   reason            line  id    place
 train   not_in_context    7     q_1   /data/qa/wikipedia-train.json: question 1
