@@ -40,7 +40,7 @@ def score_intervals(board: Leaderboard, column: int, styles: Styles) -> Spec | N
             "over": count(len(cell.runs), "seed"),
         }
         for row in board.rows
-        if (cell := row.cells[column]) is not None and cell.score is not None
+        if (cell := row.cells[column]).score is not None
     ]
     dots.sort(key=lambda dot: (-metric.signed(dot["value"]), dot["row"]))
     floor = task.floor

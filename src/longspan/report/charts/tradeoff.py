@@ -95,9 +95,9 @@ def score_against_cost(
     return _chart(dots, floor, text, metric, styles, (across, area))
 
 
-def _dot(row: Row, cell: Cell | None, subject: Scored, costs: Costs) -> Dot | None:
+def _dot(row: Row, cell: Cell, subject: Scored, costs: Costs) -> Dot | None:
     """Return a row as a point, in display units; None without a score."""
-    if cell is None or cell.score is None:
+    if cell.score is None:
         return None
     over = count(len(cell.runs), "seed")
     if isinstance(subject, Mean):

@@ -181,10 +181,10 @@ def _outcomes(
 
 def _cells(
     outcomes: list[Outcome], columns: Sequence[TaskColumn], pooled: list[SeedVariance | None]
-) -> tuple[Cell | None, ...]:
+) -> tuple[Cell, ...]:
     """Return the cells of a row; `pooled` is the seed variance of its table, by task."""
     return tuple(
-        _cell(runs, failures, column, variance) if runs or failures else None
+        _cell(runs, failures, column, variance)
         for (runs, failures), column, variance in zip(outcomes, columns, pooled, strict=True)
     )
 
@@ -273,7 +273,7 @@ def _row(
     group: Group,
     label: str,
     table: tuple[str, bool],
-    cells: tuple[Cell | None, ...],
+    cells: tuple[Cell, ...],
     notes: tuple[int, ...],
     means: Sequence[Mean],
     columns: Sequence[TaskColumn],
@@ -291,6 +291,6 @@ def _row(
         is_ranked=table[1],
         cells=cells,
         means=mean_cells(means, cells, columns),
-        cost=cost_over_tasks([cell.cost if cell else None for cell in cells]),
+        cost=cost_over_tasks([cell.cost for cell in cells]),
         parameter_excess=largest_excess(group[0]),
     )

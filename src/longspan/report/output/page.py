@@ -92,7 +92,7 @@ def render_page(
     chapters = [
         _chapter(f"protocol-{i}", board, context, sections) for i, board in enumerate(boards, 1)
     ]
-    cells = [cell for board in boards for row in board.rows for cell in row.cells if cell]
+    cells = [cell for board in boards for row in board.rows for cell in row.cells]
     runs = [run for cell in cells for run in cell.runs]
     figures = [one for chapter in chapters for part in chapter["parts"] for one in part["figures"]]
     charts = {figure.name: figure.content for figure in figures if isinstance(figure.content, dict)}
@@ -123,7 +123,7 @@ def _chapter(
     name: str, board: Leaderboard, context: Context, sections: Sequence[Section]
 ) -> dict[str, Any]:
     """Return everything about one leaderboard."""
-    cells = [cell for row in board.rows for cell in row.cells if cell]
+    cells = [cell for row in board.rows for cell in row.cells]
     scored = [f"{task.label} {task.num_scored} of {task.num_examples}" for task in board.columns]
     summary = [
         ", ".join(task.label for task in board.columns),

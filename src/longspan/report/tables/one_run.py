@@ -28,7 +28,7 @@ SCORE = (
 def _only_cell(board: Leaderboard) -> Cell:
     """Return the only cell of a leaderboard of one run."""
     (row,) = board.rows
-    (cell,) = (cell for cell in row.cells if cell is not None)
+    (cell,) = row.cells
     return cell
 
 

@@ -191,7 +191,7 @@ COMMANDS = Column(
     name="Commands",
     kind="text",
     about="Lines that repeat the runs.",
-    value=lambda x: x.cell and "\n".join(commands_of((*x.cell.runs, *x.cell.failures))),
+    value=lambda x: "\n".join(commands_of((*x.cell.runs, *x.cell.failures))),
 )
 
 
@@ -247,10 +247,7 @@ def alarms(board: Leaderboard) -> list[Table]:
 def failures(board: Leaderboard) -> list[Table]:
     """Return the failed runs."""
     lines = [
-        replace(line, item=failure)
-        for line in task_rows(board)
-        if line.cell
-        for failure in line.cell.failures
+        replace(line, item=failure) for line in task_rows(board) for failure in line.cell.failures
     ]
     return _table(board, "failures", "Failures", _FAILURES_COLUMNS, lines, _FAILURES)
 

@@ -64,7 +64,7 @@ def sweep_points(board: Leaderboard, option: str | None) -> list[SweepPoint]:
     """
     if option is None:
         return []
-    cells = [cell for row in board.rows for cell in row.cells if cell]
+    cells = [cell for row in board.rows for cell in row.cells]
     scored = [(run, _settings(run)) for x in cells for run in x.runs if "test" in run.scores]
     floors = {run.stem: best_floor(cell.runs, "test") for cell in cells for run in cell.runs}
     points = []
