@@ -49,7 +49,9 @@ def learning_curves(
     task = board.columns[column]
     is_score = quantity == "validation score"
     metric = _metric(board, column)
-    name = axis_title("Validation", metric) if is_score else _loss_title(task.metric)
+    name = ", ".join(filter(None, ("Training loss", task.metric.loss_unit)))
+    if is_score:
+        name = axis_title("Validation", metric)
     base = {
         "x": {**quantitative("step"), "title": "Training step", "axis": step_axis()},
         "detail": nominal("line"),
@@ -122,11 +124,6 @@ def _lines(row: Row, runs: Sequence[Result], quantity: Quantity) -> list[dict[st
     if 2 * len(steps) > shortest:
         return [_line(row, curves, steps)]
     return [_line(row, [pair], sorted(pair[1])) for pair in curves]
-
-
-def _loss_title(metric: Metric) -> str:
-    """Return the title of the axis of losses, with their unit."""
-    return ", ".join(filter(None, ("Training loss", metric.loss_unit)))
 
 
 def _curve(run: Result, quantity: Quantity) -> dict[int, float]:

@@ -171,7 +171,10 @@ def rollout_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
     for i in range(len(board.columns)):
         for x in measured_task_rows(board, i, context.analyses):
             for one in x.item:
-                yield from _rollout_figures(one, x.row.label)
+                if one.rollouts:
+                    kind = f"rollout from {one.rollouts[0].start}"
+                    content = draw_rollouts(one.rollouts)
+                    yield _figure("rollout", one, x.row.label, content, kind)
 
 
 def _by_task(
@@ -187,13 +190,6 @@ def _by_task(
 def _chart(board: Leaderboard, name: str, caption: str, chart: Spec | None) -> Iterator[Figure]:
     if chart is not None:
         yield Figure(name=slug(f"{board.title} {name}"), caption=caption, content=chart)
-
-
-def _rollout_figures(one: Analysis, name: str) -> Iterator[Figure]:
-    """Draw the attention rollouts of an analyzed model, if there are any; `name` is its row."""
-    if one.rollouts:
-        kind = f"rollout from {one.rollouts[0].start}"
-        yield _figure("rollout", one, name, draw_rollouts(one.rollouts), kind)
 
 
 def _similarity_figures(one: Analysis, name: str, *, is_fine: bool) -> Iterator[Figure]:

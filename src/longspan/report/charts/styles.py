@@ -23,14 +23,19 @@ DASHES = (
     *((12, 4), (8, 3, 2, 3, 2, 3), (1, 4), (12, 3, 6, 3)),
     *((2, 6), (16, 3, 2, 3), (4, 6), (16, 6)),
 )
-STAR = "M0-.9L.21-.29L.86-.28L.34.11L.53.73L0 .36L-.53.73L-.34.11L-.86-.28L-.21-.29Z"
-HEXAGON = "M-.4-.7L.4-.7L.8 0L.4.7L-.4.7L-.8 0Z"
-HOURGLASS = "M-.7-.7L.7-.7L-.7.7L.7.7Z"
-BOWTIE = "M-.7-.7L-.7.7L.7-.7L.7.7Z"
-SHAPES = (
-    *("circle", "square", "triangle-up", "diamond"),
-    *("triangle-down", "cross", "triangle-right", "triangle-left"),
-    *(STAR, HEXAGON, HOURGLASS, BOWTIE),
+SHAPES = (  # as SVG paths in a box from -1 to 1
+    "M1 0A1 1 0 1 1 -1 0A1 1 0 1 1 1 0Z",  # circle
+    "M-1-1H1V1H-1Z",  # square
+    "M0-.87L1 .87H-1Z",  # triangle up
+    "M-1 0L0-1L1 0L0 1Z",  # diamond
+    "M0 .87L-1-.87H1Z",  # triangle down
+    "M-1-.4H-.4V-1H.4V-.4H1V.4H.4V1H-.4V.4H-1Z",  # cross
+    "M.87 0L-.87 1V-1Z",  # triangle right
+    "M-.87 0L.87-1V1Z",  # triangle left
+    "M0-.9L.21-.29L.86-.28L.34.11L.53.73L0 .36L-.53.73L-.34.11L-.86-.28L-.21-.29Z",  # star
+    "M-.4-.7L.4-.7L.8 0L.4.7L-.4.7L-.8 0Z",  # hexagon
+    "M-.7-.7L.7-.7L-.7.7L.7.7Z",  # hourglass
+    "M-.7-.7L-.7.7L.7-.7L.7.7Z",  # bow tie
 )
 GRAY = "#888888"
 INK = "#555d65"  # of names in a file

@@ -156,7 +156,8 @@ def _chart(
     places = [dot["across"] for dot in dots]
     low, high = min(dot["low"] for dot in dots), max(dot["high"] for dot in dots)
     is_log = max(places) > LOG_FROM * min(places) > 0
-    x = _axis("across", _title(costs[0]), "log" if is_log else "linear")
+    direction = "" if costs[0].kind == "higher" else " (lower is better)"
+    x = _axis("across", costs[0].name + direction, "log" if is_log else "linear")
     y = _axis("score", axis_title("Test", metric), "linear")
     front = {
         "transform": [{"filter": "isValid(datum.line)"}],
@@ -190,10 +191,6 @@ def _chart(
 def _plain(cost: Column) -> str:
     """Return the name of a cost without its unit."""
     return cost.name.partition(",")[0]
-
-
-def _title(cost: Column) -> str:
-    return cost.name if cost.kind == "higher" else f"{cost.name} (lower is better)"
 
 
 def _floor(floor: Floor | None, low: Number, high: Number) -> list[Spec]:

@@ -107,9 +107,9 @@ def _run_key(one: Any) -> tuple[str, str, str, str, int]:
     return one.protocol, task, one.row_name, one.config_hash, one.seed
 
 
-def name_entry(row: Row) -> Entry:
-    """Return the label of a row, with the mark of its mechanism."""
-    return Entry(value=row.label, text=row.label, mechanism=row.label)
+def mechanism_entry(name: str) -> Entry:
+    """Return the name of a mechanism or the label of its row, with its mark."""
+    return Entry(value=name, text=name, mechanism=name)
 
 
 def score_entry(value: Number | None, metric: Metric, detail: str = "") -> Entry:
@@ -156,7 +156,7 @@ def _cost(name: str, kind: Kind, field: str, show: Callable[[Any], str], about: 
     return Column(name, kind, about, lambda x: getattr(x.cost, field), show)
 
 
-def _score(name: str, read: Callable[[TaskRow], Number | None], about: str = "") -> Column:
+def score_column(name: str, read: Callable[[TaskRow], Number | None], about: str = "") -> Column:
     """Return the column of a value of the task's metric."""
     return Column(name, "score", about, lambda x: score_entry(read(x), x.metric))
 
@@ -164,8 +164,14 @@ def _score(name: str, read: Callable[[TaskRow], Number | None], about: str = "")
 FAMILY_ABOUT = "Class of Tay et al. 2022, Efficient Transformers: A Survey; dense: every pair."
 MARGIN = "Score less that of the majority class, or of the best rule if that is better."
 _FAMILY = Column("Family", "text", FAMILY_ABOUT, lambda x: x.row.family)
-ROW = Column("Mechanism", "text", value=name_entry)  # of tables whose subject is a row
-MECHANISM = Column("Mechanism", "text", value=lambda x: name_entry(x.row))
+ROW = Column(
+    "Mechanism", "text", value=lambda row: mechanism_entry(row.label)
+)  # of tables whose subject is a row
+PAIR = (  # of tables whose subject is a name with its value
+    Column("Setting", "text", value=lambda pair: pair[0]),
+    Column("Value", "text", value=lambda pair: pair[1], wraps=True),
+)
+MECHANISM = Column("Mechanism", "text", value=lambda x: mechanism_entry(x.row.label))
 TASK = Column("Task", "text", value=lambda x: x.task.label)
 PARAMETERS = _cost("Parameters", "lower", "parameters", magnitude)
 TOKENS_PER_SECOND = _cost(
@@ -243,24 +249,24 @@ SCORES = (
     Column("Budget", "text", value=lambda x: x.board.budget),
     Column("Mechanism", "text", value=lambda x: x.row.mechanism),
     _FAMILY,
-    Column("Row", "text", value=lambda x: name_entry(x.row)),
+    Column("Row", "text", value=lambda x: mechanism_entry(x.row.label)),
     Column("Overridden", "text", value=lambda x: "yes" if x.row.is_overridden else "no"),
     TASK,
     Column("Data checksum", "text", value=lambda x: x.task.checksum, show=lambda sha: sha[:12]),
     Column("Metric", "text", value=lambda x: x.metric.name),
     Column("Unit", "text", value=lambda x: x.metric.unit),
-    _score("Chance", lambda x: x.task.chance),
-    _score("Majority", lambda x: x.task.majority),
+    score_column("Chance", lambda x: x.task.chance),
+    score_column("Majority", lambda x: x.task.majority),
     Column(
         name="Best rule",
         kind="text",
         about="Prediction without a model, of the best score on test.",
         value=lambda x: x.task.rule and x.task.rule.name.removeprefix("rule: "),
     ),
-    _score("Best rule score", lambda x: x.task.rule and x.task.rule.value),
-    _score("Score", lambda x: x.cell.score),
-    _score("Low", lambda x: x.cell.interval and x.cell.interval.low),
-    _score("High", lambda x: x.cell.interval and x.cell.interval.high),
+    score_column("Best rule score", lambda x: x.task.rule and x.task.rule.value),
+    score_column("Score", lambda x: x.cell.score),
+    score_column("Low", lambda x: x.cell.interval and x.cell.interval.low),
+    score_column("High", lambda x: x.cell.interval and x.cell.interval.high),
     Column("Interval over", "text", value=lambda x: x.cell.interval and x.cell.interval.over),
     Column("Margin", "score", MARGIN, lambda x: difference_entry(x.cell.margin, x.metric)),
     Column("Seeds", "higher", value=lambda x: _seeds(x.cell)),
@@ -292,7 +298,7 @@ SCORES = (
         value=lambda x: x.cell.placement and x.cell.placement.adjusted_p,
         show=p_value,
     ),
-    _score("Mean", lambda x: x.row.overall.score),
+    score_column("Mean", lambda x: x.row.overall.score),
     PARAMETERS,
     Column(
         name="Parameter excess",

@@ -92,6 +92,7 @@ _TIME_RULE = (
     "seeds, after Holm's correction for the pairs that can reach it; scores rank nothing."
 )
 AT_CHANCE = "at chance"
+_ALONE = "Ranked among each other alone: rows that override"
 BASELINES = ("majority class", "chance")
 
 
@@ -135,7 +136,7 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
         about=LEGEND,
         footer=_footer(board, count_times(columns), len(columns)),
         notes=(
-            *_of_overrides(group),
+            *([f"{_ALONE} {group.overrides}."] if group.overrides else []),
             *_numbered(board, group),
             *_intervals(group),
             *time_notes(board),
@@ -163,12 +164,6 @@ def _title(board: Leaderboard, group: RowGroup) -> str:
     if metric is None:
         return f"Leaderboard of {name}: test scores"
     return f"Leaderboard of {name}: test {metric_name(metric)}"
-
-
-def _of_overrides(group: RowGroup) -> list[str]:
-    if not group.overrides:
-        return []
-    return [f"Ranked among each other alone: rows that override {group.overrides}."]
 
 
 def _columns(board: Leaderboard, group: RowGroup) -> list[Column]:

@@ -17,7 +17,7 @@ from longspan.metrics import METRICS, Metric
 from longspan.report.leaderboard.values import Cell, Leaderboard
 from longspan.report.numbers import Number, magnitude, quotient, ratio, score, significant
 from longspan.report.statistics.intervals import mean
-from longspan.report.tables.columns import mean_score_on
+from longspan.report.tables.columns import mean_score_on, mechanism_entry
 from longspan.report.tables.leaderboard import interval_text
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import BASELINE
@@ -252,13 +252,8 @@ def _our_base(board: Leaderboard, i: int, cell: Cell, figure: PublishedFigure) -
     return _our_value(base, figure) if same or figure.quantity not in _ON_HARDWARE else None
 
 
-def _mechanism(x: Comparison) -> Entry:
-    name = x.published.mechanism
-    return Entry(value=name, text=name, mechanism=name)
-
-
 COLUMNS = (
-    Column("Mechanism", "text", value=_mechanism),
+    Column("Mechanism", "text", value=lambda x: mechanism_entry(x.published.mechanism)),
     Column("Task", "text", value=lambda x: x.published.task),
     Column("Quantity", "text", value=lambda x: _column_of(x.published).name),
     Column("Length", "lower", "Tokens.", lambda x: x.published.length, lambda n: f"{n:,}"),

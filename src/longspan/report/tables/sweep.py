@@ -13,7 +13,7 @@ from longspan.report.leaderboard.levels import best_floor
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.numbers import Number, count, memory
 from longspan.report.statistics.intervals import mean
-from longspan.report.tables.columns import measured_task_rows, score_entry
+from longspan.report.tables.columns import measured_task_rows, mechanism_entry, score_entry
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import ROW, VARIANT, CrossEvaluation, Result
 
@@ -195,7 +195,7 @@ def _table(
     """Return a table with a column for each value; a row has one group and one row of it."""
     columns = [
         Column("Task", "text", value=lambda x: x[0].group),
-        Column("Mechanism", "text", value=lambda x: Entry(x[0].row, x[0].row, mechanism=x[0].row)),
+        Column("Mechanism", "text", value=lambda x: mechanism_entry(x[0].row)),
         *(
             Column(place_text(x, option), "score", value=partial(_entry, place=x))
             for x in places_of(points)
