@@ -60,6 +60,11 @@ class CrossEvaluation(SideRecord):
     schema: int = _CROSS_EVALUATION_SCHEMA
 
     @property
+    def task(self) -> str:
+        """Task of the run."""
+        return self.trained_on.name
+
+    @property
     def main(self) -> Metric:
         """Main metric."""
         return get_metric(self.metric)

@@ -32,7 +32,7 @@ from longspan.report.numbers import (
 )
 from longspan.report.statistics.intervals import mean
 from longspan.report.tables.table import Column, Entry, Kind
-from longspan.results import BASELINE, CrossEvaluation, Result
+from longspan.results import BASELINE, Result
 from longspan.results.side_record import SideRecord
 
 S = TypeVar("S", bound=SideRecord)
@@ -103,8 +103,7 @@ def measured_task_rows(board: Leaderboard, column: int, records: Sequence[S]) ->
 
 def _run_key(one: Any) -> tuple[str, str, str, str, int]:
     """Return the key that a run and its side records share."""
-    task = one.trained_on.name if isinstance(one, CrossEvaluation) else one.task
-    return one.protocol, task, one.row_name, one.config_hash, one.seed
+    return one.protocol, one.task, one.row_name, one.config_hash, one.seed
 
 
 def mechanism_entry(name: str) -> Entry:
