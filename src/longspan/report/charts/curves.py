@@ -13,6 +13,7 @@ from longspan.report.charts.styles import (
     axis_title,
     focus_opacity,
     horizontal_rule,
+    layer,
     layered_chart,
     low_to_high,
     nominal,
@@ -79,31 +80,23 @@ def _line_layers(
     flat = [{"flatten": ["step", "value"]}]
     few = max(len(line["step"]) for line in lines) <= 12
     dash, opacity = styles.encode("dash"), focus_opacity(0.9)
-    visible = {
-        "transform": flat,
-        "mark": {"type": "line", "strokeWidth": 1.5, "point": {"size": 18} if few else False},
-        "encoding": {**base, "strokeDash": dash, "opacity": opacity},
-    }
+    encoding = {**base, "strokeDash": dash, "opacity": opacity}
+    points = {"size": 18} if few else False
     # A thin line is hard to hit with the pointer; a broad invisible one carries the tooltip.
     about = tooltip({**_TOOLTIP, "last": f"Last {quantity}"})
-    plain = {name: base[name] for name in ("x", "y", "detail")}
-    target = {
-        "transform": flat,
-        "mark": {"type": "line", "strokeWidth": 12, "opacity": 0.001},
-        "encoding": {**plain, "tooltip": about},
-    }
-    return [visible, target]
+    target = {**{name: base[name] for name in ("x", "y", "detail")}, "tooltip": about}
+    return [
+        layer("line", encoding, transform=flat, strokeWidth=1.5, point=points),
+        layer("line", target, transform=flat, strokeWidth=12, opacity=0.001),
+    ]
 
 
 def _bands(base: Spec, y: Spec, *, is_crowded: bool) -> Spec:
     """Return the bands from the lowest to the highest seed."""
     selected = focus_opacity(0.15, 0, f"length(focus) > 0 && ({FOCUS})")
     opacity = selected if is_crowded else focus_opacity(0.15, 0.02)
-    return {
-        "transform": [{"filter": "isValid(datum.low)"}, {"flatten": ["step", "low", "high"]}],
-        "mark": {"type": "area"},
-        "encoding": {**base, **low_to_high("y", y), "opacity": opacity},
-    }
+    steps = [{"filter": "isValid(datum.low)"}, {"flatten": ["step", "low", "high"]}]
+    return layer("area", {**base, **low_to_high("y", y), "opacity": opacity}, transform=steps)
 
 
 def _floor_rule(board: Leaderboard, column: int) -> list[Spec]:

@@ -13,10 +13,11 @@ from longspan.report.charts.styles import (
     axis_title,
     focus_opacity,
     horizontal_rule,
+    layer,
     layered_chart,
     low_to_high,
     nominal,
-    tooltip,
+    points_layer,
     values_axis,
     vertical_rule,
 )
@@ -85,24 +86,15 @@ def dot_chart(
     # The axis names the rows, so no legend does.
     base = {"y": {**nominal("row"), **rows}, "color": {**styles.encode("color"), "legend": None}}
     about = {"row": "Mechanism", "shown": title.partition(",")[0], "over": "Over"}
-    bars = {
-        "mark": {"type": "rule", "strokeWidth": 1.5},
-        "encoding": {**base, **low_to_high("x", x), "opacity": focus_opacity(0.55)},
-    }
+    ends = {**base, **low_to_high("x", x), "opacity": focus_opacity(0.55)}
+    bars = layer("rule", ends, strokeWidth=1.5)
     shapes = {**styles.encode("shape"), "legend": None}
-    marks = _marks({**base, "x": x, "shape": shapes}, 55, tooltip(about))
+    marks = points_layer({**base, "x": x, "shape": shapes}, about, 55)
     rules = []
     if reference:
         middle = (min(dot["low"] for dot in dots) + max(dot["high"] for dot in dots)) / 2
         rules = vertical_rule(reference[1], reference[0], middle)
     return layered_chart(dots, [*rules, bars, marks], text, 19 * len(set(order)) + 12)
-
-
-def _marks(encoding: Spec, size: int, about: list[Spec]) -> Spec:
-    return {
-        "mark": {"type": "point", "filled": True, "size": size},
-        "encoding": {**encoding, "opacity": focus_opacity(), "tooltip": about},
-    }
 
 
 def slice_series(board: Leaderboard, column: int, name: str, styles: Styles) -> Spec | None:
@@ -156,11 +148,9 @@ def series_chart(
     }
     about = {"row": "Mechanism", "place": place, "shown": title.partition(",")[0]}
     dash = {**styles.encode("dash"), "legend": None}
-    lines = {
-        "mark": {"type": "line", "strokeWidth": 1.25},
-        "encoding": {**base, "strokeDash": dash, "opacity": focus_opacity(0.45)},
-    }
-    marks = _marks({**base, "shape": styles.encode("shape")}, 40, tooltip(about))
+    faded = {**base, "strokeDash": dash, "opacity": focus_opacity(0.45)}
+    lines = layer("line", faded, strokeWidth=1.25)
+    marks = points_layer({**base, "shape": styles.encode("shape")}, about, 40)
     rules = horizontal_rule(reference[1], reference[0]) if reference else []
     # Between places without an order a line has no meaning.
     layers = [lines, marks] if _has_order(order) else [marks]

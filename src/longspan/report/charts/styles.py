@@ -233,13 +233,45 @@ def step_axis() -> Spec:
 
 
 def _rule(channel: str, value: Number, name: str, end: Spec, text: Spec) -> list[Spec]:
-    data, place = {"values": [{"value": value}]}, {channel: quantitative("value")}
-    line = {"type": "rule", "strokeDash": [3, 3], "color": GRAY}
-    mark = {"type": "text", "fontSize": 10, **text}
+    values, place = [{"value": value}], {channel: quantitative("value")}
     return [
-        {"data": data, "mark": line, "encoding": place},
-        {"data": data, "mark": mark, "encoding": {**place, **end, "text": {"value": name}}},
+        layer("rule", place, values=values, strokeDash=[3, 3], color=GRAY),
+        layer(
+            "text",
+            {**place, **end, "text": {"value": name}},
+            values=values,
+            fontSize=10,
+            **text,
+        ),
     ]
+
+
+def layer(
+    kind: str,
+    encoding: Spec,
+    *,
+    values: Sequence[dict[str, Any]] | None = None,
+    transform: Sequence[Spec] = (),
+    **mark: Any,
+) -> Spec:
+    """Return marks of one kind.
+
+    Args:
+        kind: rule, line, point, ...
+        encoding: fields of the data by channel.
+        values: data of the layer; None: those of the chart.
+        transform: transformations of the data.
+        **mark: properties of the marks.
+    """
+    data = {} if values is None else {"data": {"values": list(values)}}
+    steps = {"transform": list(transform)} if transform else {}
+    return {**data, **steps, "mark": {"type": kind, **mark}, "encoding": encoding}
+
+
+def points_layer(encoding: Spec, titles: Mapping[str, str], size: int) -> Spec:
+    """Return filled points with a tooltip; see `tooltip`."""
+    about = {"opacity": focus_opacity(), "tooltip": tooltip(titles)}
+    return layer("point", {**encoding, **about}, filled=True, size=size)
 
 
 def layered_chart(

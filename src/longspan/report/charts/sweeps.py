@@ -12,10 +12,11 @@ from longspan.report.charts.styles import (
     assign_styles,
     axis_title,
     focus_opacity,
+    layer,
     layered_chart,
     nominal,
+    points_layer,
     quantitative,
-    tooltip,
     values_axis,
 )
 from longspan.report.leaderboard.grouping import group_runs
@@ -51,28 +52,17 @@ def sweep_charts(
             text = f"Test {metric_name(metric)} against {option}: {group}"
             drawn = styles.select(point.row for point in members)
             base = {"x": x, "y": y, "color": drawn.encode("color")}
+            means = {
+                **base,
+                "y": {**y, "aggregate": "mean"},
+                "strokeDash": {**drawn.encode("dash"), "legend": None},
+                "opacity": focus_opacity(0.6),
+            }
+            about = {"row": "Mechanism", "at": option, "shown": "Score", "seed": "Seed"}
             layers = [
                 _floor_line(members, metric, {"x": x, "y": y}),
-                {
-                    "mark": {"type": "line", "strokeWidth": 1.25},
-                    "encoding": {
-                        **base,
-                        "y": {**y, "aggregate": "mean"},
-                        "strokeDash": {**drawn.encode("dash"), "legend": None},
-                        "opacity": focus_opacity(0.6),
-                    },
-                },
-                {
-                    "mark": {"type": "point", "filled": True, "size": 30},
-                    "encoding": {
-                        **base,
-                        "shape": drawn.encode("shape"),
-                        "opacity": focus_opacity(),
-                        "tooltip": tooltip(
-                            {"row": "Mechanism", "at": option, "shown": "Score", "seed": "Seed"}
-                        ),
-                    },
-                },
+                layer("line", means, strokeWidth=1.25),
+                points_layer({**base, "shape": drawn.encode("shape")}, about, 30),
             ]
             yield group, layered_chart([*map(_dot, members)], layers, text, height=HEIGHT)
 
@@ -96,8 +86,8 @@ def _floor_line(points: Sequence[SweepPoint], metric: Metric, encoding: Spec) ->
         place: mean([x.floor for x in points if x.place == place]) for place in places_of(points)
     }
     values = [{"place": x, "value": metric.shown(y)} for x, y in floors.items() if y is not None]
-    mark = {"type": "line", "strokeDash": [3, 3], "color": GRAY, "strokeWidth": 1}
-    return {"data": {"values": values}, "mark": mark, "encoding": encoding}
+    style = {"strokeDash": [3, 3], "color": GRAY, "strokeWidth": 1}
+    return layer("line", encoding, values=values, **style)
 
 
 def _places_axis(places: Sequence[Any], title: str) -> Spec:

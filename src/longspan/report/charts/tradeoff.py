@@ -19,6 +19,7 @@ from longspan.report.charts.styles import (
     axis_title,
     focus_opacity,
     horizontal_rule,
+    layer,
     layered_chart,
     low_to_high,
     quantitative,
@@ -159,32 +160,26 @@ def _chart(
     direction = "" if costs[0].kind == "higher" else " (lower is better)"
     x = _axis("across", costs[0].name + direction, "log" if is_log else "linear")
     y = _axis("score", axis_title("Test", metric), "linear")
-    front = {
-        "transform": [{"filter": "isValid(datum.line)"}],
+    front = layer(
+        "line",
+        {"x": x, "y": y, "order": quantitative("line")},
+        transform=[{"filter": "isValid(datum.line)"}],
         # It begins at the cheapest row; a cost between two rows buys the score of the cheaper one.
-        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1, "color": GRAY},
-        "encoding": {"x": x, "y": y, "order": quantitative("line")},
-    }
+        interpolate="step-after",
+        strokeWidth=1,
+        color=GRAY,
+    )
     color = styles.encode("color")
-    bars = {
-        "mark": {"type": "rule", "strokeWidth": 1.25},
-        "encoding": {
-            "x": x,
-            "stroke": color,
-            **low_to_high("y", y),
-            "opacity": focus_opacity(0.45),
-        },
-    }
+    ends = {"x": x, "stroke": color, **low_to_high("y", y), "opacity": focus_opacity(0.45)}
+    bars = layer("rule", ends, strokeWidth=1.25)
     filled = {"condition": {"test": "datum.front === 'yes'", "value": 0.85}, "value": 0}
     about = {**ABOUT, "acrossText": _plain(costs[0]), "areaText": _plain(costs[1])}
-    marks = {
-        "mark": {"type": "point", "strokeWidth": 1.25},
-        "encoding": {
-            **{"x": x, "y": y, "fill": color, "stroke": color, "fillOpacity": filled},
-            **{"shape": styles.encode("shape"), "size": _areas(dots, costs[1])},
-            **{"opacity": focus_opacity(1), "tooltip": tooltip(about)},
-        },
+    encoding = {
+        **{"x": x, "y": y, "fill": color, "stroke": color, "fillOpacity": filled},
+        **{"shape": styles.encode("shape"), "size": _areas(dots, costs[1])},
+        **{"opacity": focus_opacity(1), "tooltip": tooltip(about)},
     }
+    marks = layer("point", encoding, strokeWidth=1.25)
     return layered_chart(dots, [*_floor(floor, low, high), front, bars, marks], text, height=HEIGHT)
 
 
