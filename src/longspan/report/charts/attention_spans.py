@@ -4,17 +4,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from longspan.report.charts.intervals import dot_chart, series_chart
-from longspan.report.charts.styles import (
+from longspan.report.charts.spec import (
     Spec,
-    Styles,
     layer,
     layered_chart,
     low_to_high,
     nominal,
     quantitative,
-    run_label,
     tooltip,
 )
+from longspan.report.charts.styles import Styles, run_label
 from longspan.report.numbers import Number, count, significant
 from longspan.report.tables.attention_span import (
     READING_ERROR,

@@ -5,23 +5,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from longspan.metrics import Metric, get_metric
-from longspan.report.charts.styles import (
-    FOCUS,
-    HEIGHT,
-    Spec,
-    Styles,
-    axis_title,
-    focus_opacity,
-    horizontal_rule,
-    layer,
-    layered_chart,
-    low_to_high,
-    nominal,
-    quantitative,
-    step_axis,
-    tooltip,
-    values_axis,
-)
+from longspan.report.charts import spec
+from longspan.report.charts.spec import Spec
+from longspan.report.charts.styles import Styles
 from longspan.report.leaderboard.levels import best_floor
 from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.numbers import count
@@ -52,20 +38,20 @@ def learning_curves(
     metric = _metric(board, column)
     name = ", ".join(filter(None, ("Training loss", task.metric.loss_unit)))
     if is_score:
-        name = axis_title("Validation", metric)
+        name = spec.axis_title("Validation", metric)
     base = {
-        "x": {**quantitative("step"), "title": "Training step", "axis": step_axis()},
-        "detail": nominal("line"),
+        "x": {**spec.quantitative("step"), "title": "Training step", "axis": spec.step_axis()},
+        "detail": spec.nominal("line"),
         "color": styles.encode("color"),
     }
-    y = values_axis("value", name)
+    y = spec.values_axis("value", name)
     layers = _line_layers(lines, {**base, "y": y}, quantity, styles)
     if any("low" in line for line in lines):
         layers.insert(0, _bands(base, y, is_crowded=len(board.rows) > _CROWD))
     has_floor = is_score and metric == task.metric
     rules = _floor_rule(board, column) if has_floor else []
     text = f"{name} against training step on {task.label}, {board.protocol}"
-    return layered_chart(lines, [*rules, *layers], text, height=HEIGHT)
+    return spec.layered_chart(lines, [*rules, *layers], text, height=spec.HEIGHT)
 
 
 def _metric(board: Leaderboard, column: int) -> Metric:
@@ -79,24 +65,26 @@ def _line_layers(
 ) -> list[Spec]:
     flat = [{"flatten": ["step", "value"]}]
     few = max(len(line["step"]) for line in lines) <= 12
-    dash, opacity = styles.encode("dash"), focus_opacity(0.9)
+    dash, opacity = styles.encode("dash"), spec.focus_opacity(0.9)
     encoding = {**base, "strokeDash": dash, "opacity": opacity}
     points = {"size": 18} if few else False
     # A thin line is hard to hit with the pointer; a broad invisible one carries the tooltip.
-    about = tooltip({**_TOOLTIP, "last": f"Last {quantity}"})
+    about = spec.tooltip({**_TOOLTIP, "last": f"Last {quantity}"})
     target = {**{name: base[name] for name in ("x", "y", "detail")}, "tooltip": about}
     return [
-        layer("line", encoding, transform=flat, strokeWidth=1.5, point=points),
-        layer("line", target, transform=flat, strokeWidth=12, opacity=0.001),
+        spec.layer("line", encoding, transform=flat, strokeWidth=1.5, point=points),
+        spec.layer("line", target, transform=flat, strokeWidth=12, opacity=0.001),
     ]
 
 
 def _bands(base: Spec, y: Spec, *, is_crowded: bool) -> Spec:
     """Return the bands from the lowest to the highest seed."""
-    selected = focus_opacity(0.15, 0, f"length(focus) > 0 && ({FOCUS})")
-    opacity = selected if is_crowded else focus_opacity(0.15, 0.02)
+    selected = spec.focus_opacity(0.15, 0, f"length(focus) > 0 && ({spec.FOCUS})")
+    opacity = selected if is_crowded else spec.focus_opacity(0.15, 0.02)
     steps = [{"filter": "isValid(datum.low)"}, {"flatten": ["step", "low", "high"]}]
-    return layer("area", {**base, **low_to_high("y", y), "opacity": opacity}, transform=steps)
+    return spec.layer(
+        "area", {**base, **spec.low_to_high("y", y), "opacity": opacity}, transform=steps
+    )
 
 
 def _floor_rule(board: Leaderboard, column: int) -> list[Spec]:
@@ -104,7 +92,7 @@ def _floor_rule(board: Leaderboard, column: int) -> list[Spec]:
     floor = best_floor([run for row in board.rows for run in row.runs(column)], "validation")
     if floor is None:
         return []
-    return horizontal_rule(metric.shown(floor.value), floor.name)
+    return spec.horizontal_rule(metric.shown(floor.value), floor.name)
 
 
 def _lines(row: Row, runs: Sequence[Result], quantity: Quantity) -> list[dict[str, Any]]:

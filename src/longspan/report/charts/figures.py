@@ -18,7 +18,8 @@ from longspan.report.charts.intervals import score_intervals, series_chart, slic
 from longspan.report.charts.pictures import Heatmap, Picture, save_svg
 from longspan.report.charts.rollout_pictures import draw_rollouts
 from longspan.report.charts.similarity_maps import draw_similarity, draw_similarity_grid
-from longspan.report.charts.styles import PRINT, Medium, Spec, run_label, save_chart
+from longspan.report.charts.spec import Spec
+from longspan.report.charts.styles import PRINT, Medium, run_label, save_chart
 from longspan.report.charts.sweeps import sweep_charts
 from longspan.report.charts.tradeoff import PANELS, score_against_cost
 from longspan.report.context import Context

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from longspan.files import atomic_write
 from longspan.report.charts.pictures import Heatmap, Picture
-from longspan.report.charts.styles import PAGE, Spec, Style, Styles
+from longspan.report.charts.spec import Spec
+from longspan.report.charts.styles import PAGE, Style, Styles
 from longspan.report.context import Context, styles_of
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.leaderboard.verdict import podium, verdict
