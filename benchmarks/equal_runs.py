@@ -47,10 +47,10 @@ def _equal_pairs(board: Leaderboard, i: int) -> Iterator[float]:
     """Yield p of each pair of seeds of each row on a task."""
     for row in board.rows:
         cell = row.cells[i]
-        if cell is None or cell.score is None:
+        if cell.score is None:
             continue
         others = [x.cells[i] for x in board.rows if x is not row and _is_beside(x, row)]
-        pooled = pool_seeds([scores_of(x.runs) for x in others if x and x.score is not None])
+        pooled = pool_seeds([scores_of(x.runs) for x in others if x.score is not None])
         for pair in itertools.combinations(cell.runs, 2):
             yield float(compare_rows([_single(run, pooled) for run in pair]).p[0, 1])
 

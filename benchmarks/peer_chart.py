@@ -6,7 +6,8 @@ python benchmarks/peer_chart.py
 import json
 from pathlib import Path
 
-from longspan.report.charts.styles import PRINT, quantitative, save_chart
+from longspan.report.charts.spec import quantitative
+from longspan.report.charts.styles import PRINT, save_chart
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "benchmarks" / "results" / "peers-cpu.json"

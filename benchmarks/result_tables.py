@@ -12,14 +12,13 @@ from summaries import summaries, time_text
 
 from longspan.report import numbers
 from longspan.report.leaderboard.build import build_leaderboards
-from longspan.report.leaderboard.values import Cell, Leaderboard
+from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.leaderboard.verdict import verdict
 from longspan.report.tables.efficiency import memory_over_baseline, over_baseline
 from longspan.results import (
     CrossEvaluation,
     EfficiencyRecord,
     Measurement,
-    Result,
     load_efficiency,
     load_results,
     load_side_records,
@@ -100,14 +99,10 @@ def readme_lines(
             cells = [*map(time_text, row.cells), longer.get(row.mechanism, "–")]
             cells += [layer_cost(costs.get(length), layers) for length in README_LENGTHS]
             lines.append(f"| `{row.label}` | {' | '.join(cells)} |")
-    dates = sorted(run.date[:10] for row in board.rows for cell in row.cells for run in _runs(cell))
+    dates = sorted(run.date[:10] for row in board.rows for cell in row.cells for run in cell.runs)
     runs = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
     said = (*verdict(board, has_costs=False), f"Runs of {runs}; layers of {record.date[:10]}.")
     return [" ".join(said), "", *lines]
-
-
-def _runs(cell: Cell | None) -> Sequence[Result]:
-    return cell.runs if cell else ()
 
 
 def layer_cost(one: Measurement | None, layers: list[Measurement]) -> str:

@@ -6,7 +6,8 @@ python benchmarks/step_chart.py
 from collections.abc import Iterable
 from pathlib import Path
 
-from longspan.report.charts.styles import PRINT, assign_styles, quantitative, save_chart
+from longspan.report.charts.spec import quantitative
+from longspan.report.charts.styles import PRINT, assign_styles, save_chart
 from longspan.report.mechanisms import family_of
 from longspan.results import BASELINE, Measurement, load_efficiency
 

@@ -35,7 +35,7 @@ def summaries(boards: Sequence[Leaderboard]) -> list[str]:
 def group_lines(board: Leaderboard, group: RowGroup) -> list[str]:
     """Return conditions, verdict and scores of the rows of one table."""
     columns = [
-        i for i in range(len(board.columns)) if any(row.cells[i] is not None for row in group.rows)
+        i for i in range(len(board.columns)) if any(row.cells[i] != Cell() for row in group.rows)
     ]
     heads = [f"{board.columns[i].label}, {unit(board.columns[i])}" for i in columns]
     rows = [
@@ -53,7 +53,7 @@ def group_lines(board: Leaderboard, group: RowGroup) -> list[str]:
 
 def conditions(board: Leaderboard, group: RowGroup) -> str:
     """Return the runs of a table: number, seeds, days, devices, and what they have in common."""
-    runs = [run for row in group.rows for cell in row.cells if cell for run in cell.runs]
+    runs = [run for row in group.rows for cell in row.cells for run in cell.runs]
     days = sorted({run.date[:10] for run in runs})
     seeds = len({run.seed for run in runs})
     devices = sorted({device_text(run.device) for run in runs})
@@ -70,18 +70,18 @@ def conditions(board: Leaderboard, group: RowGroup) -> str:
     return f"{', '.join(parts)}."
 
 
-def shown(cell: Cell | None, column: TaskColumn) -> str:
+def shown(cell: Cell, column: TaskColumn) -> str:
     """Return a mean score, and whether it exceeds what needs no model."""
-    if cell is None or cell.score is None:
+    if cell.score is None:
         return "–"
     mark = " (floor)" if is_at_floor(cell, column) else ""
     times = f", {time_text(cell, ' steps')}" if cell.survival else ""
     return numbers.score(cell.score, column.metric) + mark + times
 
 
-def time_text(cell: Cell | None, unit: str = "") -> str:
+def time_text(cell: Cell, unit: str = "") -> str:
     """Return the median steps where every seed solves the task, else the share that does."""
-    times = None if cell is None else cell.survival
+    times = cell.survival
     if times is None:
         return "–"
     if times.solved == len(times.times):

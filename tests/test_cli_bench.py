@@ -141,7 +141,7 @@ NUMBERS = ("tokens", "batch-size", "hidden-size", "heads", "layers", "times", "t
 def test_sizes_that_cannot_be_meant_are_refused_before_anything_is_built(
     cli, monkeypatch, option, value
 ):
-    monkeypatch.setattr(suite_module, "measure_group", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(suite_module.GroupMeter, "measure", lambda *_: pytest.fail("measured"))
     code, out, err = cli("bench", f"--{option}", value)
     assert (code, out) == (2, "")
     assert "must be at " in err or "is not a valid" in err or "must be numbers" in err

@@ -134,10 +134,10 @@ def test_missing_parts_are_named(record, paths, tmp_path, monkeypatch):
     monkeypatch.delitem(MECHANISMS, "local")
     own = {"mechanism": SourceFile(name="mine.py", sha256="ab" * 32)}
     path = changed(record, tmp_path, source_files=own)
-    with pytest.raises(UnknownNameError, match=r"'local' .* not registered; load mine.py abababab"):
+    with pytest.raises(UnknownNameError, match=r"not registered here; pass mine\.py abab"):
         rerun(path, paths)
     path = changed(record, tmp_path, source_files=None)
-    with pytest.raises(UnknownNameError, match="load the file that defines it"):
+    with pytest.raises(UnknownNameError, match="pass the file that registers it"):
         rerun(path, paths)
 
 

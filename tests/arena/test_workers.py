@@ -145,11 +145,8 @@ def pool(tiny_cache, tmp_path, monkeypatch):
     paths = tiny.paths(tmp_path, tiny_cache)
     running_pool = _WorkerPool(1, [tiny.experiment(seed=seed) for seed in (0, 1)], paths, LogRuns())
     (worker,) = running_pool.workers
-    worker.index, worker.device, worker.oom_kills = (
-        running_pool.pending.popleft(),
-        "cpu, 7 threads",
-        10**9,
-    )
+    worker.index, worker.oom_kills = running_pool.pending.popleft(), 10**9
+    running_pool.devices[worker.index] = "cpu, 7 threads"
 
     def start(worker):
         worker.process, worker.pipe = fake_process(alive=True), FakePipe()
@@ -160,10 +157,7 @@ def pool(tiny_cache, tmp_path, monkeypatch):
 
 def test_death_after_sent_outcome_loses_no_run(pool):
     running_pool, worker = pool
-    worker.process, worker.pipe = (
-        fake_process(alive=False),
-        FakePipe(("outcome", 0, "the outcome")),
-    )
+    worker.process, worker.pipe = fake_process(alive=False), FakePipe((0, "the outcome"))
     ended = []
     for outcome in running_pool._receive(worker):
         ended.append(outcome)

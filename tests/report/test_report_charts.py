@@ -30,7 +30,6 @@ from longspan.report.charts.styles import COLORS, DASHES, SHAPES, assign_styles,
 from longspan.report.charts.tradeoff import PANELS, score_against_cost
 from longspan.report.context import Context
 from longspan.report.mechanisms import families, family_of, read_traits
-from longspan.report.output.page import SHAPE_PATHS
 from longspan.report.sections import board_figures, write_figures
 from longspan.report.tables.slices import properties
 from longspan.results import Slice
@@ -109,7 +108,6 @@ def test_registered_mechanisms_have_distinct_styles_and_the_color_of_their_famil
     assert {family_of(name): style.color for name, style in styles.items()} == dict(
         zip(families(), COLORS, strict=True)
     )
-    assert set(SHAPE_PATHS) == set(SHAPES)
     assert len(DASHES) == len(SHAPES)
 
 

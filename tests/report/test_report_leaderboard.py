@@ -24,6 +24,7 @@ from longspan.report.charts.styles import assign_styles
 from longspan.report.context import Context
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.leaderboard.ranking import find_score_wins
+from longspan.report.leaderboard.values import Cell
 from longspan.report.output.page import render_page
 from longspan.report.output.paper import paper_tables
 from longspan.report.sections import board_figures
@@ -72,7 +73,7 @@ def test_row_with_missing_task_has_no_mean_and_is_last():
     board = build_leaderboard(records_of_two_tasks())
     assert find_row(board, "performer").overall.score == pytest.approx((0.38 + 0.65) / 2)
     linear = find_row(board, "linear")
-    assert (linear.overall.score, linear.overall.placement, linear.cells[0]) == (None, None, None)
+    assert (linear.overall.score, linear.overall.placement, linear.cells[0]) == (None, None, Cell())
     assert linear.cost.tokens_per_second is None
     assert [row.label for row in board.rows] == ["performer", "bigbird", "linear"]
 
@@ -248,9 +249,9 @@ def test_failure_is_in_column_of_its_row():
     runs = [record("full", data_checksum="aa" * 32)]
     runs += [record(seed=seed, data_checksum="bb" * 32) for seed in (0, 1)]
     cells = find_row(build_leaderboard(runs, [failure(seed=2)]), "bigbird").cells
-    assert [cell and (cell.score, len(cell.failures)) for cell in cells] == [None, (None, 1)]
+    assert [(cell.score, len(cell.failures)) for cell in cells] == [(None, 0), (None, 1)]
     cells = find_row(build_leaderboard(runs, [failure("linear")]), "linear").cells
-    assert [cell and len(cell.failures) for cell in cells] == [1, None]
+    assert [len(cell.failures) for cell in cells] == [1, 0]
 
 
 def test_failed_seed_leaves_no_mean_and_is_noted():

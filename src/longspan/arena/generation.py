@@ -94,18 +94,23 @@ def generate(
         prompt = encode_prompt(codec, prompt)
     config = config or DecodingConfig()
     run = Continuation(model, prompt, config)
-    writer = _IdWriter() if codec is None else IncrementalDecoder(codec.decode, prompt)
+    decoder = None if codec is None else IncrementalDecoder(codec.decode, prompt)
     ids: list[int] = []
     pieces: list[str] = []
+
+    def write(piece: str) -> None:
+        pieces.append(piece)
+        if on_text is not None and piece:
+            on_text(piece)
+
     for token in run:
+        if decoder is None:
+            write(f",{token}" if ids else str(token))
+        elif not run.has_ended:
+            write(decoder.add(token))
         ids.append(token)
-        pieces.append("" if run.has_ended and codec is not None else writer.add(token))
-        if on_text is not None and pieces[-1]:
-            on_text(pieces[-1])
-    if rest := writer.finish():
-        pieces.append(rest)
-        if on_text is not None:
-            on_text(rest)
+    if decoder is not None:
+        write(decoder.finish())
     return Generated(
         text=None if codec is None else "".join(pieces),
         ids=ids,
@@ -141,23 +146,6 @@ def _open(
     model = load_pretrained(LongspanForCausalLM, source.folder, "write the checkpoint again")
     cast(nn.Module, model).to(paths.device_type).eval()
     return model, codec
-
-
-class _IdWriter:
-    """Ids separated by commas, for a model without a vocabulary."""
-
-    def __init__(self) -> None:
-        self._separator = ""
-
-    def add(self, token: int) -> str:
-        """Return the id, after a comma unless it is the first one."""
-        piece = f"{self._separator}{token}"
-        self._separator = ","
-        return piece
-
-    def finish(self) -> str:
-        """Return nothing: no id is held back."""
-        return ""
 
 
 def _check_causal(source: SavedCheckpoint) -> None:

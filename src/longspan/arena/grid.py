@@ -104,16 +104,15 @@ def row_pairs(
     pairs: list[tuple[str, str]] = []
     left_out: list[Skipped] = []
     tasks, names = list(tasks), list(names)
-    covered = {name: protocol.row_tasks(name) for name in names}
     for task, name in itertools.product(tasks, names):
-        kind = protocol.row_kind(name)
-        reason = f"{kind} {name!r} is a row of {', '.join(covered[name])} only"
-        if task in covered[name]:
-            pairs.append((task, name))
-        elif not set(tasks) & set(covered[name]):
-            raise OptionError(reason)
+        try:
+            protocol.check_row(task, name)
+        except OptionError as error:
+            if set(tasks).isdisjoint(protocol.row_tasks(name)):
+                raise
+            left_out.append(Skipped(f"{name} on {task}", str(error)))
         else:
-            left_out.append(Skipped(f"{name} on {task}", reason))
+            pairs.append((task, name))
     return pairs, left_out
 
 

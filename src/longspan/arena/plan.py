@@ -64,7 +64,7 @@ class PlannedRun:
     row_name: str
     seed: int
     state: State
-    reason: str | None
+    reason: str | None = None
     steps: int
     done: int
     num_parameters: int
@@ -73,8 +73,8 @@ class PlannedRun:
     training_flops: int
     seconds: float
     seconds_from: str
-    memory: int | None
-    size_option: tuple[str, int] | None
+    memory: int | None = None
+    size_option: tuple[str, int] | None = None
 
     @property
     def remaining(self) -> float:
@@ -185,12 +185,7 @@ class _Planner:
         done = saved_step(self.paths.run_dir(requested))
         started: State = "new" if done is None else "interrupted"
         return PlannedRun(
-            name=requested.name,
-            protocol=requested.protocol,
-            task=requested.task,
-            mechanism=requested.mechanism,
-            row_name=requested.row_name,
-            seed=requested.seed,
+            **_identity(requested),
             state="failed" if failure.exists() else started,
             reason=reason,
             steps=steps,
@@ -202,7 +197,6 @@ class _Planner:
             seconds=steps * per_step,
             seconds_from=source,
             memory=cost.memory,
-            size_option=None,
         )
 
     def _task(self, experiment: Experiment) -> Task:
@@ -330,6 +324,11 @@ class _Planner:
         return measure_matmul_rate(torch.device(self.paths.device_type))
 
 
+def _identity(experiment: Experiment) -> dict[str, Any]:
+    names = ("name", "protocol", "task", "mechanism", "row_name", "seed")
+    return {name: getattr(experiment, name) for name in names}
+
+
 def _finished_run(experiment: Experiment, result: Result) -> PlannedRun:
     from longspan.arena.stages import mean_step_flops, training_flops
 
@@ -339,14 +338,8 @@ def _finished_run(experiment: Experiment, result: Result) -> PlannedRun:
     else:
         step = training_flops(result.flops, config.training.batch_size)
     return PlannedRun(
-        name=experiment.name,
-        protocol=result.protocol,
-        task=result.task,
-        mechanism=result.mechanism,
-        row_name=experiment.row_name,
-        seed=result.seed,
+        **_identity(experiment),
         state="finished",
-        reason=None,
         steps=result.steps,
         done=result.steps,
         num_parameters=result.num_parameters,
@@ -355,7 +348,6 @@ def _finished_run(experiment: Experiment, result: Result) -> PlannedRun:
         training_flops=round(result.steps * step),
         seconds=result.seconds,
         seconds_from="record",
-        memory=None,
         size_option=_size_option(result.resolved_budget),
     )
 

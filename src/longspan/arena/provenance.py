@@ -61,16 +61,16 @@ def code_differences(there: CodeVersion, here: CodeVersion) -> list[str]:
 
     Commits differ only where Python files of the package do.
     """
-    parts = _entry_differences("", there.versions, here.versions)
+    parts = _entry_differences(there.versions, here.versions)
     if there.source_files is not None:
-        parts += _entry_differences("", there.source_files, here.source_files or {})
+        parts += _entry_differences(there.source_files, here.source_files or {})
     return parts + _package_differences(there, here)
 
 
-def _entry_differences(prefix: str, there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+def _entry_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """Return the entries that differ, as `torch: 2.11.0 there, 2.12.0 here`."""
     return [
-        f"{prefix}{name}: {there.get(name, 'absent')} there, {here.get(name, 'absent')} here"
+        f"{name}: {there.get(name, 'absent')} there, {here.get(name, 'absent')} here"
         for name in dict.fromkeys((*there, *here))
         if there.get(name) != here.get(name)
     ]
@@ -85,10 +85,10 @@ def _package_differences(there: CodeVersion, here: CodeVersion) -> list[str]:
         try:
             paths = _list_files("diff", "--name-only", "--relative", "--no-renames", "-z", *commits)
         except (OSError, subprocess.SubprocessError):
-            return _entry_differences("", {"commit": commits[0]}, {"commit": commits[1]})
+            return _entry_differences({"commit": commits[0]}, {"commit": commits[1]})
         committed = {_name(path) for path in paths}
     else:
-        return _entry_differences("", {"commit": there.git_commit}, {"commit": here.git_commit})
+        return _entry_differences({"commit": there.git_commit}, {"commit": here.git_commit})
     old, new = ({**(x.changed_files or {}), **(x.added_files or {})} for x in (there, here))
     part_files = [str(x.name) for x in (there.source_files or {}).values() if not x.is_external]
     return [

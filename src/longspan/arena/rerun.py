@@ -16,12 +16,12 @@ import torch
 
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.experiment import Experiment, add_default_options
+from longspan.arena.finished_run import check_registered
 from longspan.arena.paths import RunPaths
 from longspan.arena.run import train
 from longspan.arena.run_state import data_mismatch
-from longspan.attention import MECHANISMS
 from longspan.config import Budget
-from longspan.errors import DataError, RunError, UnknownNameError
+from longspan.errors import DataError, RunError
 from longspan.results import Result, load_result
 from longspan.tasks import TASKS, build
 
@@ -74,6 +74,7 @@ def rerun(record: Path, paths: RunPaths, callback: GridCallback | None = None) -
     before, callback = load_result(record), callback or GridCallback()
     if "test" not in before.scores:
         raise DataError(f"{record.name} has no score on test to compare; name a finished run")
+    check_registered(record, before)
     experiment = _experiment(before, record.parents[2])
     task = build(before.task, before.config.task.options)
     task.open(paths.cache, paths.data, callback.on_build)
@@ -90,13 +91,6 @@ def rerun(record: Path, paths: RunPaths, callback: GridCallback | None = None) -
 
 def _experiment(record: Result, runs: Path) -> Experiment:
     """Return the experiment of a record in a folder of runs, with its budget resolved as it was."""
-    for part, registry in (("mechanism", MECHANISMS), ("task", TASKS)):
-        if (name := getattr(record, part)) not in registry:
-            source = (record.source_files or {}).get(part)
-            remedy = (
-                f"load {source}, which defined it" if source else "load the file that defines it"
-            )
-            raise UnknownNameError(f"{part} {name!r} of the record is not registered; {remedy}")
     version, recorded = TASKS[record.task].info.version, record.config.task.version
     if version != recorded:
         raise RunError(

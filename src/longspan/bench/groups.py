@@ -43,39 +43,144 @@ class _Ready(NamedTuple):
     traffic: int
 
 
-def measure_group(
-    cases: Sequence[Case],
-    sizes: Sizes,
-    limits: Limits,
-    runs: int,
-    device: torch.device,
-    peaks: PeakMeter,
-) -> list[Measurement]:
-    """Measure interleaved cases; those that cannot be measured come first.
+@dataclasses.dataclass(frozen=True)
+class GroupMeter:
+    """Measures interleaved cases of one shape within the memory that is free.
 
-    All workloads are held in memory if they fit together. If not, each is built, run once and
-    freed again in every round, so that a case needs no more than its own memory.
-
-    Args:
-        cases: cases of different mechanisms.
+    Attributes:
         sizes: sizes of attention and model.
         limits: limits of the device for the dtype of the cases.
-        runs: timed passes of each.
+        runs: timed passes of each case.
         device: device that computes.
         peaks: meter of peak memory.
     """
-    outcomes = [_attempt(case, functools.partial(_plan, case, sizes, device)) for case in cases]
-    left_out = [x for x in outcomes if isinstance(x, Measurement)]
-    planned = [x for x in outcomes if isinstance(x, _Planned)]
-    release_memory(device)
-    measurements = None
-    # A GPU refuses what does not fit together by itself.
-    if device.type == "cuda" or fit_together([x.estimate for x in planned], free_memory(device)):
-        measurements = _measure_together(planned, sizes, limits, runs, device, peaks)
-    if measurements is None:
-        measurements = _measure_apart(planned, sizes, limits, runs, device, peaks)
-    left_out += [x for x in measurements if x.state != "measured"]
-    return [*left_out, *(x for x in measurements if x.state == "measured")]
+
+    sizes: Sizes
+    limits: Limits
+    runs: int
+    device: torch.device
+    peaks: PeakMeter
+
+    def measure(self, cases: Sequence[Case]) -> list[Measurement]:
+        """Measure cases of different mechanisms; those that cannot be measured come first.
+
+        All workloads are held in memory if they fit together. If not, each is built, run once and
+        freed again in every round, so that a case needs no more than its own memory.
+        """
+        outcomes = [_attempt(case, functools.partial(self._plan, case)) for case in cases]
+        left_out = [x for x in outcomes if isinstance(x, Measurement)]
+        planned = [x for x in outcomes if isinstance(x, _Planned)]
+        release_memory(self.device)
+        measurements = None
+        # A GPU refuses what does not fit together by itself.
+        if self.device.type == "cuda" or fit_together(
+            [x.estimate for x in planned], free_memory(self.device)
+        ):
+            measurements = self._measure_together(planned)
+        if measurements is None:
+            measurements = self._measure_apart(planned)
+        left_out += [x for x in measurements if x.state != "measured"]
+        return [*left_out, *(x for x in measurements if x.state == "measured")]
+
+    def _plan(self, case: Case) -> "_Planned | Measurement":
+        """Return a case, unless it is estimated to need too much memory."""
+        release_memory(self.device)
+        free, least = free_memory(self.device), least_memory(case, self.sizes)
+        if free is not None and least > free:
+            needed = f"needs {format_bytes(least)} at least, and {format_bytes(free)} may be used"
+            return left_out(case, "out of memory", needed, MemoryEstimate(least, least))
+        if self.device.type == "cuda":
+            # It refuses what does not fit by itself; a CPU's system would swap, or end the process.
+            return _Planned(case, None)
+        estimate = estimate_memory(lambda: make_workload(case, self.sizes, CPU))
+        release_memory(self.device)
+        free = free_memory(self.device)
+        if estimate is not None and free is not None and estimate.peak > free:
+            needed = f"needs {format_bytes(estimate.peak)}, and {format_bytes(free)} may be used"
+            return left_out(case, "out of memory", needed, estimate)
+        return _Planned(case, estimate)
+
+    def _measure_together(self, planned: Sequence[_Planned]) -> list[Measurement] | None:
+        """Measure workloads that are all in memory; None: they do not fit after all."""
+        outcomes = [_attempt(x.case, functools.partial(self._prepare, x)) for x in planned]
+        ready = {x.values["mechanism"]: x for x in outcomes if isinstance(x, _Ready)}
+        failed = [x for x in outcomes if isinstance(x, Measurement)]
+        if len(planned) > 1 and any(x.state == "out of memory" for x in failed):
+            return None
+        calls = {name: x.call for name, x in ready.items()}
+        peak_bytes = {name: x.values["peak_memory"] for name, x in ready.items()}
+        try:
+            timings = time_interleaved(calls, peak_bytes, runs=self.runs, device=self.device)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return None
+        return [*failed, *(self._measurement(x, timings[name]) for name, x in ready.items())]
+
+    def _measure_apart(self, planned: Sequence[_Planned]) -> list[Measurement]:
+        """Measure workloads of which one at a time is in memory."""
+        seconds: dict[str, list[float]] = {x.case.mechanism: [] for x in planned}
+        first: dict[str, _Ready] = {}
+        failed: dict[str, Measurement] = {}
+        for _ in range(self.runs):
+            for one in planned:
+                name = one.case.mechanism
+                if name in failed:
+                    continue
+                release_memory(self.device)
+                action = functools.partial(self._time_once, one, is_first=name not in first)
+                outcome = _attempt(one.case, action)
+                if isinstance(outcome, Measurement):
+                    failed[name] = outcome
+                    continue
+                seconds[name].append(outcome[0])
+                first.setdefault(name, outcome[1])
+        measured = [
+            self._measurement(ready, timing_of(seconds[name], ready.values["peak_memory"]))
+            for name, ready in first.items()
+            if name not in failed
+        ]
+        return [*failed.values(), *measured]
+
+    def _time_once(self, planned: _Planned, *, is_first: bool) -> tuple[float, _Ready]:
+        """Return the seconds of a workload that is built, run once untimed and freed."""
+        ready = self._prepare(planned, is_first=is_first)
+        return time_call(ready.call, self.device), ready._replace(call=_freed)
+
+    def _prepare(self, planned: _Planned, *, is_first: bool = True) -> _Ready:
+        """Return a workload that has run once.
+
+        Args:
+            planned: its case.
+            is_first: measure its peak memory and count its operations.
+        """
+        case, estimate = planned
+        make = functools.partial(call_of, case, self.sizes, self.device)
+        peak = self.peaks.measure(make) if is_first else None
+        workload = make_workload(case, self.sizes, self.device)
+        workload.call()
+        values = identity(case) | {
+            "backend": workload.attention.backend_used,
+            "peak_memory": peak,
+            "estimated_memory": None if estimate is None else estimate.peak,
+            "flops": workload.flops,
+            "executed_flops": _count_executed(workload) if is_first else None,
+        }
+        return _Ready(workload.call, values, workload.traffic)
+
+    def _measurement(self, ready: _Ready, timing: Timing) -> Measurement:
+        """Return the record of a timed workload."""
+        flops = (ready.values["flops"], ready.values["executed_flops"])
+        needed = min((x for x in flops if x is not None), default=0)
+        return Measurement(
+            **ready.values | dataclasses.asdict(timing),
+            state="measured",
+            least_seconds=self.limits.least_seconds(needed, ready.traffic),
+        )
+
+
+def _freed() -> None:
+    """Stand for a workload that is no longer in memory."""
 
 
 def fit_together(estimates: Sequence[MemoryEstimate | None], free: int | None) -> bool:
@@ -110,123 +215,6 @@ def identity(case: Case) -> dict[str, Any]:
     return values
 
 
-def _plan(case: Case, sizes: Sizes, device: torch.device) -> "_Planned | Measurement":
-    """Return a case, unless it is estimated to need too much memory."""
-    release_memory(device)
-    free, least = free_memory(device), least_memory(case, sizes)
-    if free is not None and least > free:
-        needed = f"needs {format_bytes(least)} at least, and {format_bytes(free)} may be used"
-        return left_out(case, "out of memory", needed, MemoryEstimate(least, least))
-    if device.type == "cuda":
-        # It refuses what does not fit by itself; a CPU's system would swap, or end the process.
-        return _Planned(case, None)
-    estimate = estimate_memory(lambda: make_workload(case, sizes, CPU))
-    release_memory(device)
-    free = free_memory(device)
-    if estimate is not None and free is not None and estimate.peak > free:
-        needed = f"needs {format_bytes(estimate.peak)}, and {format_bytes(free)} may be used"
-        return left_out(case, "out of memory", needed, estimate)
-    return _Planned(case, estimate)
-
-
-def _measure_together(
-    planned: Sequence[_Planned],
-    sizes: Sizes,
-    limits: Limits,
-    runs: int,
-    device: torch.device,
-    peaks: PeakMeter,
-) -> list[Measurement] | None:
-    """Measure workloads that are all in memory; None: they do not fit after all."""
-    outcomes = [
-        _attempt(x.case, functools.partial(_prepare, x, sizes, device, peaks)) for x in planned
-    ]
-    ready = {x.values["mechanism"]: x for x in outcomes if isinstance(x, _Ready)}
-    failed = [x for x in outcomes if isinstance(x, Measurement)]
-    if len(planned) > 1 and any(x.state == "out of memory" for x in failed):
-        return None
-    calls = {name: x.call for name, x in ready.items()}
-    peak_bytes = {name: x.values["peak_memory"] for name, x in ready.items()}
-    try:
-        timings = time_interleaved(calls, peak_bytes, runs=runs, device=device)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return None
-    return [*failed, *(_measurement(x, timings[name], limits) for name, x in ready.items())]
-
-
-def _measure_apart(
-    planned: Sequence[_Planned],
-    sizes: Sizes,
-    limits: Limits,
-    runs: int,
-    device: torch.device,
-    peaks: PeakMeter,
-) -> list[Measurement]:
-    """Measure workloads of which one at a time is in memory."""
-    seconds: dict[str, list[float]] = {x.case.mechanism: [] for x in planned}
-    first: dict[str, _Ready] = {}
-    failed: dict[str, Measurement] = {}
-    for _ in range(runs):
-        for one in planned:
-            name = one.case.mechanism
-            if name in failed:
-                continue
-            release_memory(device)
-            measures = peaks if name not in first else None
-            action = functools.partial(_time_once, one, sizes, device, measures)
-            outcome = _attempt(one.case, action)
-            if isinstance(outcome, Measurement):
-                failed[name] = outcome
-                continue
-            seconds[name].append(outcome[0])
-            first.setdefault(name, outcome[1])
-    measured = [
-        _measurement(ready, timing_of(seconds[name], ready.values["peak_memory"]), limits)
-        for name, ready in first.items()
-        if name not in failed
-    ]
-    return [*failed.values(), *measured]
-
-
-def _time_once(
-    planned: _Planned, sizes: Sizes, device: torch.device, peaks: PeakMeter | None
-) -> tuple[float, _Ready]:
-    """Return the seconds of a workload that is built, run once untimed and freed."""
-    ready = _prepare(planned, sizes, device, peaks)
-    return time_call(ready.call, device), ready._replace(call=_freed)
-
-
-def _freed() -> None:
-    """Stand for a workload that is no longer in memory."""
-
-
-def _prepare(
-    planned: _Planned, sizes: Sizes, device: torch.device, peaks: PeakMeter | None
-) -> _Ready:
-    """Return a workload that has run once.
-
-    Args:
-        planned: its case.
-        sizes: sizes of attention and model.
-        device: device that computes.
-        peaks: meter of peak memory; None: neither the peak is measured nor operations are counted.
-    """
-    case, estimate = planned
-    peak = peaks and peaks.measure(functools.partial(call_of, case, sizes, device))
-    workload = make_workload(case, sizes, device)
-    workload.call()
-    values = identity(case) | {
-        "backend": workload.attention.backend_used,
-        "peak_memory": peak,
-        "estimated_memory": None if estimate is None else estimate.peak,
-        "flops": workload.flops,
-        "executed_flops": None if peaks is None else _count_executed(workload),
-    }
-    return _Ready(workload.call, values, workload.traffic)
-
-
 def call_of(case: Case, sizes: Sizes, device: torch.device) -> Call:
     """Return the callable of a case."""
     return make_workload(case, sizes, device).call
@@ -237,16 +225,6 @@ def _count_executed(workload: Workload) -> int | None:
     if workload.attention.backend_used in UNCOUNTED:
         return None
     return count_executed(workload.call)
-
-
-def _measurement(ready: _Ready, timing: Timing, limits: Limits) -> Measurement:
-    """Return the record of a timed workload."""
-    flops = [x for x in (ready.values["flops"], ready.values["executed_flops"]) if x is not None]
-    return Measurement(
-        **ready.values | dataclasses.asdict(timing),
-        state="measured",
-        least_seconds=limits.least_seconds(min(flops, default=0), ready.traffic),
-    )
 
 
 def _attempt(case: Case, action: Callable[[], T]) -> T | Measurement:

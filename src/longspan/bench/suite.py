@@ -23,7 +23,7 @@ from longspan.bench.cases import (
     check_row,
     refusal,
 )
-from longspan.bench.groups import identity, left_out, measure_group
+from longspan.bench.groups import GroupMeter, identity, left_out
 from longspan.bench.machine import machine_name, measure_limits
 from longspan.bench.peaks import PeakMeter
 from longspan.bounds import LARGEST_BATCH, LONGEST, range_error
@@ -180,9 +180,8 @@ def run_suite(
     with PeakMeter(device) as peaks, _frozen_objects():
         for group in suite.groups():
             before = record.measurements
-            measurements = _measure_group(
-                suite, group, limits[group[0].precision], device, before, peaks
-            )
+            meter = GroupMeter(suite.sizes, limits[group[0].precision], suite.runs, device, peaks)
+            measurements = _measure_group(group, suite, before, meter)
             for one in measurements:
                 on_measurement(one)
             record = dataclasses.replace(record, measurements=[*before, *measurements])
@@ -205,18 +204,12 @@ def _frozen_objects() -> Iterator[None]:
 
 
 def _measure_group(
-    suite: Suite,
-    group: Sequence[Case],
-    limits: Limits,
-    device: torch.device,
-    before: Sequence[Measurement],
-    peaks: PeakMeter,
+    group: Sequence[Case], suite: Suite, before: Sequence[Measurement], meter: GroupMeter
 ) -> list[Measurement]:
     """Measure interleaved cases; those that cannot be measured come first."""
     excluded = [(case, _exclusion(case, suite, before)) for case in group]
     tried = [case for case, reason in excluded if reason is None]
-    measurements = measure_group(tried, suite.sizes, limits, suite.runs, device, peaks)
-    return [*(reason for _, reason in excluded if reason is not None), *measurements]
+    return [*(reason for _, reason in excluded if reason is not None), *meter.measure(tried)]
 
 
 def _exclusion(case: Case, suite: Suite, before: Sequence[Measurement]) -> Measurement | None:

@@ -1,7 +1,7 @@
 """Named suites: the layer, the published tables and figures of speed, and decoding."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from longspan.arena.protocols import get
@@ -121,24 +121,22 @@ SUITES: dict[str, Callable[[], Suite]] = {
 def change_suite(suite: Suite, changes: dict[str, Any]) -> Suite:
     """Return a suite with other fields; fields that are None stay.
 
-    `hidden_size`, `heads`, `intermediate_size` and `layers` are those of its sizes. Lengths do not
-    fix the batch: give `tokens` or `batch_size`.
+    Given mechanisms follow the baseline, which ratios need. `hidden_size`, `heads`,
+    `intermediate_size` and `layers` are those of its sizes. Lengths do not fix the batch: give
+    `tokens` or `batch_size`.
 
     Raises:
         OptionError: a value is out of range; `UnknownNameError`: a name is unknown.
     """
     values = {name: x for name, x in changes.items() if x is not None}
+    if "mechanisms" in values:
+        values["mechanisms"] = tuple(dict.fromkeys((BASELINE, *values["mechanisms"])))
     fields = {field.name for field in dataclasses.fields(Sizes)}
     size_values = {name: values.pop(name) for name in list(values) if name in fields}
     if "tokens" in values:
         values.setdefault("batch_size", None)
     sizes = dataclasses.replace(suite.sizes, **size_values)
     return dataclasses.replace(suite, sizes=sizes, **values)
-
-
-def with_baseline(names: Sequence[str]) -> tuple[str, ...]:
-    """Return chosen mechanisms, with the baseline that ratios need first."""
-    return tuple(dict.fromkeys((BASELINE, *names)))
 
 
 def _window_options(mechanism: str, length: int) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -20,11 +20,8 @@ from longspan.cli.options import (
     option,
     options,
 )
-from longspan.cli.reporting import print_tables
+from longspan.cli.reporting import print_efficiency
 from longspan.errors import check_name
-
-if TYPE_CHECKING:
-    from longspan.results import EfficiencyRecord, Measurement
 
 _MOST_THREADS = 1_024
 _OF_SUITE = "the suite's"
@@ -63,11 +60,8 @@ class SuiteOptions:
     ] = None
 
     def changes(self) -> dict[str, Any]:
-        """Return the changes, with the baseline before mechanisms that are given."""
-        from longspan.bench.suites import with_baseline
-
-        fields = {k: tuple(x) if isinstance(x, list) else x for k, x in vars(self).items()}
-        return {**fields, "mechanisms": self.mechanisms and with_baseline(self.mechanisms)}
+        """Return the changes by field, lists as tuples."""
+        return {k: tuple(x) if isinstance(x, list) else x for k, x in vars(self).items()}
 
 
 def bench(
@@ -114,23 +108,13 @@ def bench(
         record = run_suite(
             changed_suite,
             where,
-            on_measurement=lambda x: status.update(_describe(x)),
+            on_measurement=lambda x: status.update(
+                f"{x.precision} {x.scope} {x.work}, {x.length:,} tokens"
+            ),
             save=lambda record: save_efficiency(record, path),
         )
     if as_json:
         print_json(dataclasses.asdict(record))
     else:
-        _print(record)
+        print_efficiency([record])
         print_note("record:", path)
-
-
-def _describe(one: "Measurement") -> str:
-    return f"{one.precision} {one.scope} {one.work}, {one.length:,} tokens"
-
-
-def _print(record: "EfficiencyRecord") -> None:
-    """Print the tables of a record."""
-    from longspan.report.tables.efficiency import efficiency_tables
-    from longspan.report.tables.published import read_published
-
-    print_tables(efficiency_tables([record], read_published()))

@@ -145,7 +145,12 @@ def _report_folders(folders: Sequence[Path], choices: ReportOptions) -> None:
     if choices.section is not None:
         check_name(choices.section, WITH_TABLES, "section")
     if choices.section == "efficiency" and not any(map(record_paths, folders)):
-        _print_efficiency(folders, choices)
+        if not (records := _load_efficiency(folders)):
+            raise DataError(
+                f"{', '.join(map(str, folders))} holds no record of efficiency; run `longspan "
+                "bench` first"
+            )
+        print_efficiency(records, choices)
         return
     with Activity(err, "reading the records"):
         results, failures = load_results(folders), load_failures(folders)
@@ -168,22 +173,12 @@ def _report_folders(folders: Sequence[Path], choices: ReportOptions) -> None:
     _write_figures(boards, context, choices)
 
 
-def _print_efficiency(folders: Sequence[Path], view: View) -> None:
-    """Print the tables of efficiency of folders without runs; there is no page.
-
-    Raises:
-        DataError: there is no valid record.
-    """
+def print_efficiency(records: "Sequence[EfficiencyRecord]", view: View | None = None) -> None:
+    """Print the tables of records of efficiency; there is no page."""
     from longspan.report.tables.efficiency import efficiency_tables
     from longspan.report.tables.published import read_published
 
-    records, figures = _load_efficiency(folders), read_published()
-    if not records:
-        raise DataError(
-            f"{', '.join(map(str, folders))} holds no record of efficiency; run `longspan bench` "
-            "first"
-        )
-    print_tables(efficiency_tables(records, figures), view)
+    _print_tables(efficiency_tables(records, read_published()), view)
 
 
 def _report_run(places: Sequence[Path], choices: ReportOptions) -> None:
@@ -352,10 +347,10 @@ def _print(
     tables = section_tables(boards, context, section or default, sections or SECTIONS)
     if not tables:
         print_note("note:", f"no record has the data of section {section}")
-    print_tables(tables, view)
+    _print_tables(tables, view)
 
 
-def print_tables(tables: "list[Table]", view: View | None = None) -> None:
+def _print_tables(tables: "list[Table]", view: View | None = None) -> None:
     """Print tables on the output stream in one of the formats."""
     from longspan.report.output.terminal import terminal
     from longspan.report.output.text import WRITERS

@@ -63,7 +63,7 @@ def row_links(row: Row) -> tuple[Link, ...]:
         links.append(("paper", address[0]))
     if traits and (site := _project_url("documentation")):
         links.append(("page", f"{site}/mechanisms/{row.mechanism}/"))
-    commits = {run.git_commit for cell in row.cells if cell for run in cell.runs if run.git_commit}
+    commits = {run.git_commit for cell in row.cells for run in cell.runs if run.git_commit}
     return (*links, *(_commit_link(commit) for commit in sorted(commits)))
 
 

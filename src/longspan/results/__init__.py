@@ -34,14 +34,12 @@ from longspan.results.efficiency import (
 )
 from longspan.results.packing import ExampleScores, Quantized, pack_scores, quantize
 from longspan.results.reading import (
-    failure_from,
     failure_paths,
     load_failure,
     load_failures,
     load_result,
     load_results,
     record_paths,
-    result_from,
     result_paths,
 )
 from longspan.results.record import (
@@ -114,7 +112,6 @@ __all__ = [
     "effective_context",
     "efficiency_paths",
     "exceeds_parameter_tolerance",
-    "failure_from",
     "failure_paths",
     "find_named_row",
     "load_efficiency",
@@ -130,7 +127,6 @@ __all__ = [
     "parameter_excess",
     "quantize",
     "record_paths",
-    "result_from",
     "result_paths",
     "run_fields",
     "save_efficiency",

@@ -187,18 +187,13 @@ class Analysis(SideRecord):
         rollouts: of some validation examples; a pair has two. Empty without attention weights.
         refusal: reason for the lack of attention weights; None with them.
         positions: similarity of the position embeddings; None without a table of them.
-        reference: name of the reference row or variant; None for a row of the mechanism.
         tokens: similarity of the token embeddings; None for continuous inputs.
     """
 
     subfolder: ClassVar[str] = ANALYSES
     title: ClassVar[str] = "an analysis"
     remedy: ClassVar[str] = "analyze again"
-    protocol: str
     task: str
-    mechanism: str
-    seed: int
-    config_hash: str
     split: str
     spans: AttentionSpans | None
     rollouts: list[Rollout]
@@ -207,8 +202,6 @@ class Analysis(SideRecord):
     tokens: Similarity | None
     device: str
     versions: dict[str, str]
-    date: str  # ISO 8601, UTC
-    reference: str | None = None
     spectra: Spectra | None = None
     schema: int = _ANALYSIS_SCHEMA
 

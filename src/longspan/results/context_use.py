@@ -74,17 +74,12 @@ class ContextUse(SideRecord):
             first, for each layer like `parts`; empty: not measured.
         part_windows: held-out sequences that these shares are averaged over; 0: none was long
             enough to fill the memories, or there are none.
-        reference: name of the reference row or variant; None for a row of the mechanism.
     """
 
     subfolder: ClassVar[str] = CONTEXTS
     title: ClassVar[str] = "a record of the use of the context"
     remedy: ClassVar[str] = "measure again"
-    protocol: str
     task: str
-    mechanism: str
-    seed: int
-    config_hash: str
     split: str
     segment: int
     positions: list[PositionLoss]
@@ -98,8 +93,6 @@ class ContextUse(SideRecord):
     part_windows: int
     device: str
     versions: dict[str, str]
-    date: str  # ISO 8601, UTC
-    reference: str | None = None
     schema: int = _CONTEXT_SCHEMA
 
     def check(self) -> None:

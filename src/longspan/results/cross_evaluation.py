@@ -25,7 +25,6 @@ class CrossEvaluation(SideRecord):
     """Evaluation of a run's model on data that it was not trained on.
 
     Attributes:
-        protocol: protocol of the run; with the next three fields it identifies the run.
         trained_on: task and options of the run.
         trained_length: maximum number of tokens that the model was trained on.
         evaluated_on: task and options of the evaluation.
@@ -34,17 +33,12 @@ class CrossEvaluation(SideRecord):
         available: examples of that split; `score.num_examples` of them were scored.
         metric: name of the main metric.
         batch_size: examples per batch.
-        reference: name of the reference row or variant; None for a row of the mechanism.
         mechanism_options: options of the mechanism that differ from those of the training.
     """
 
     subfolder: ClassVar[str] = EVALUATIONS
     title: ClassVar[str] = "an evaluation"
     remedy: ClassVar[str] = "evaluate again"
-    protocol: str
-    mechanism: str
-    config_hash: str
-    seed: int
     trained_on: TaskConfig
     trained_length: int
     evaluated_on: TaskConfig
@@ -62,10 +56,13 @@ class CrossEvaluation(SideRecord):
     dtype: str
     versions: dict[str, str]
     git_commit: str | None
-    date: str  # ISO 8601, UTC
-    reference: str | None = None
     mechanism_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     schema: int = _CROSS_EVALUATION_SCHEMA
+
+    @property
+    def task(self) -> str:
+        """Task of the run."""
+        return self.trained_on.name
 
     @property
     def main(self) -> Metric:

@@ -53,17 +53,12 @@ class DocumentScores(SideRecord):
         rows: the run, TF-IDF, and the shares of the classes, or the mean, in training.
         p_value: of the sign test whether run or TF-IDF has fewer errors on a document; None: both
             have equally many on each.
-        reference: name of the reference row or variant; None for a row of the mechanism.
     """
 
     subfolder: ClassVar[str] = DOCUMENTS
     title: ClassVar[str] = "a record of classified documents"
     remedy: ClassVar[str] = "run longspan finetune again"
-    protocol: str
     task: str
-    mechanism: str
-    seed: int
-    config_hash: str
     split: str
     documents: int
     rows_sha256: str
@@ -73,8 +68,6 @@ class DocumentScores(SideRecord):
     threshold: float
     rows: list[DocumentRow]
     p_value: float | None
-    date: str  # ISO 8601, UTC
-    reference: str | None = None
     schema: int = _DOCUMENT_SCHEMA
 
     @property

@@ -3,13 +3,13 @@
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from longspan.bounds import MOST_HEADS, MOST_IDS, MOST_LAYERS, WIDEST
 from longspan.config import setting, settings
 from longspan.config.base import list_out_of_bounds
 from longspan.errors import OptionError
-from longspan.files import read_json_file, write_json
+from longspan.files import write_json
 from longspan.results.reading import EFFICIENCY, read_record
 
 _EFFICIENCY_SCHEMA = 1
@@ -152,6 +152,8 @@ class EfficiencyRecord:
         date: ISO 8601, UTC.
     """
 
+    title: ClassVar[str] = "a record of efficiency"
+    remedy: ClassVar[str] = "measure again with `longspan bench`"
     suite: str
     sizes: Sizes
     options: dict[str, dict[str, Any]]
@@ -176,8 +178,7 @@ def load_efficiency(path: Path) -> EfficiencyRecord:
     Raises:
         DataError: the file is not a valid record; the message lists every reason.
     """
-    remedy = "measure again with `longspan bench`"
-    return read_record(EfficiencyRecord, read_json_file(path), "a record of efficiency", remedy)
+    return read_record(EfficiencyRecord, path)
 
 
 def efficiency_paths(folders: Iterable[Path]) -> list[Path]:

@@ -3,13 +3,13 @@
 from collections.abc import Hashable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import pydantic
 
 from longspan.config.base import defaults_of, describe_errors
 from longspan.errors import DataError, LongspanError, OptionError
-from longspan.files import JsonFile, read_json_file
+from longspan.files import read_json_file
 from longspan.results.record import FAILED, Failure, Result
 
 # Folders of side records, beside those of runs.
@@ -22,7 +22,21 @@ OTHER_FOLDERS = {
     *("work", "trials", ANALYSES, EVALUATIONS, CONTEXTS, DOCUMENTS, EFFICIENCY, "snapshots")
 }
 T = TypeVar("T")
-_RUN = ("a longspan record", "read it with the version of longspan that wrote it, or run it again")
+
+
+class Record(Protocol):
+    """Settings class of a record, which has a field `schema`.
+
+    Attributes:
+        title: kind of record for errors, with its article.
+        remedy: what to do about an invalid file.
+    """
+
+    title: ClassVar[str]
+    remedy: ClassVar[str]
+
+
+R = TypeVar("R", bound=Record)
 
 
 def load_result(path: Path) -> Result:
@@ -31,7 +45,15 @@ def load_result(path: Path) -> Result:
     Raises:
         DataError: the file is not a valid record of a known schema; the message lists every reason.
     """
-    return result_from(read_json_file(path))
+    record = read_record(Result, path)
+    try:
+        main = record.main
+    except LongspanError as error:
+        remedy = "--import FILE registers the metrics of a plug-in"
+        raise DataError(f"{path}: {error}; {remedy}") from error
+    if missing := [split for split, x in record.scores.items() if main.name not in x.metrics]:
+        raise DataError(f"{path}: scores of {', '.join(missing)} lack the main metric {main.name}")
+    return record
 
 
 def load_failure(path: Path) -> Failure:
@@ -40,35 +62,7 @@ def load_failure(path: Path) -> Failure:
     Raises:
         DataError: the file is not a valid record of a known schema; the message lists every reason.
     """
-    return failure_from(read_json_file(path))
-
-
-def result_from(file: JsonFile) -> Result:
-    """Validate a JSON file as a result.
-
-    Raises:
-        DataError: it is invalid; the message names the file and lists every reason.
-    """
-    record = read_record(Result, file, *_RUN)
-    try:
-        main = record.main
-    except LongspanError as error:
-        remedy = "--import FILE registers the metrics of a plug-in"
-        raise DataError(f"{file.path}: {error}; {remedy}") from error
-    if missing := [split for split, x in record.scores.items() if main.name not in x.metrics]:
-        raise DataError(
-            f"{file.path}: scores of {', '.join(missing)} lack the main metric {main.name}"
-        )
-    return record
-
-
-def failure_from(file: JsonFile) -> Failure:
-    """Validate a JSON file as a failure.
-
-    Raises:
-        DataError: it is invalid; the message names the file and lists every reason.
-    """
-    return read_record(Failure, file, *_RUN)
+    return read_record(Failure, path)
 
 
 def validate(kind: type[T], text: str, path: Path) -> T:
@@ -84,20 +78,14 @@ def validate(kind: type[T], text: str, path: Path) -> T:
         raise DataError(f"{path}: {describe_errors(error)}") from error
 
 
-def read_record(kind: type[T], file: JsonFile, title: str, remedy: str) -> T:
-    """Validate a JSON file as a record of the schema that its class declares.
-
-    Args:
-        kind: settings class with a field `schema`.
-        file: the file.
-        title: kind of record for errors, with its article.
-        remedy: what to do about another schema.
+def read_record(kind: type[R], path: Path) -> R:
+    """Read a record of the schema that its class declares.
 
     Raises:
-        DataError: it is invalid; the message names the file and lists every reason.
+        DataError: the file is invalid; the message names it and lists every reason.
     """
-    path, text, content = file
-    expected = defaults_of(kind)["schema"]
+    _, text, content = read_json_file(path)
+    expected, title, remedy = defaults_of(kind)["schema"], kind.title, kind.remedy
     if not isinstance(content, dict) or "schema" not in content:
         raise DataError(f"{path} is not {title}: it has no field 'schema'; {remedy}")
     schema = content["schema"]

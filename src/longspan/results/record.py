@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from longspan.config import RunConfig, replace_fields, settings
 from longspan.files import write_json
@@ -252,6 +252,8 @@ class RunRecord:
         date: ISO 8601, UTC.
     """
 
+    title: ClassVar[str] = "a longspan record"
+    remedy: ClassVar[str] = "read it with the version of longspan that wrote it, or run it again"
     protocol: str
     config: RunConfig
     overrides: dict[str, Any]  # fields that differ from the protocol's own, by dotted name

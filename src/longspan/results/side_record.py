@@ -6,36 +6,42 @@ The path is `<results>/<protocol>/<task>/<subfolder>/<file name>`.
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 
+from longspan.config import settings
 from longspan.errors import DataError
-from longspan.files import read_json_file, write_json
+from longspan.files import write_json
 from longspan.results.reading import read_record, side_record_paths
 from longspan.results.record import Result, record_stem
 
 S = TypeVar("S", bound="SideRecord")
 
 
+@settings
 class SideRecord:
-    """Base of side records, which are dataclasses with these fields of the run.
+    """Fields of every side record, which name its run.
 
     Attributes:
         subfolder: folder beside the records of runs.
         title: kind of record for errors, with its article.
         remedy: what to do about an invalid file.
+        protocol: protocol of the run.
         mechanism: mechanism of the run.
         config_hash: hash of its configuration.
         seed: its seed.
+        date: date of the measurement, ISO 8601, UTC.
         reference: name of the reference row or variant; None for a row of the mechanism.
     """
 
     subfolder: ClassVar[str]
     title: ClassVar[str]
     remedy: ClassVar[str]
+    protocol: str
     mechanism: str
     config_hash: str
     seed: int
-    reference: str | None
+    date: str
+    reference: str | None = None
 
     @property
     def row_name(self) -> str:
@@ -62,14 +68,14 @@ class SideRecord:
     def save(self, folder: Path) -> Path:
         """Write the record below the folder of the run's record; return its path."""
         path = folder / self.subfolder / self.filename
-        write_json(path, dataclasses.asdict(cast(Any, self)))
+        write_json(path, dataclasses.asdict(self))
         return path
 
 
 def run_fields(kind: type[SideRecord], result: Result) -> dict[str, Any]:
     """Return the fields of a side record that name the run that it is of."""
     names = ("protocol", "task", "mechanism", "config_hash", "seed")
-    fields = {field.name for field in dataclasses.fields(cast(Any, kind))}
+    fields = {field.name for field in dataclasses.fields(kind)}
     return {x: getattr(result, x) for x in names if x in fields} | {"reference": result.named_row}
 
 
@@ -79,7 +85,7 @@ def load_side_record(kind: type[S], path: Path) -> S:
     Raises:
         DataError: the file is not a valid record; the message lists every reason.
     """
-    record = read_record(kind, read_json_file(path), kind.title, kind.remedy)
+    record = read_record(kind, path)
     try:
         record.check()
     except DataError as error:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from longspan.errors import DataError
-from longspan.files import read_json_file
 from longspan.results import (
     FAILED,
     SCHEMA,
@@ -16,10 +15,10 @@ from longspan.results import (
     CrossEvaluation,
     DocumentScores,
     Result,
-    failure_from,
+    load_failure,
+    load_result,
     load_side_record,
     record_paths,
-    result_from,
 )
 from longspan.results.reading import side_record_paths
 from longspan.results.side_record import SideRecord
@@ -92,9 +91,7 @@ def _files(paths: Iterable[Path]) -> list[Path]:
 def _read(path: Path) -> RecordFile | Finding:
     """Return the record in a file, or the finding about a file that holds none."""
     try:
-        file = read_json_file(path)
-        read = failure_from if path.name.endswith(FAILED) else result_from
-        record: Any = read(file)
+        record: Any = (load_failure if path.name.endswith(FAILED) else load_result)(path)
     except DataError as error:
         return _unreadable(path, error, f"a record of schema {SCHEMA}", AS_WRITTEN)
     return RecordFile(path=path, record=record)

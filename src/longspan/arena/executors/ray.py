@@ -8,7 +8,6 @@ Every node needs longspan. A driver in a working tree of longspan sends that tre
 every driver the files of its plug-ins; a plug-in that is a module must be installed on every node.
 """
 
-import collections
 import contextlib
 import dataclasses
 import functools
@@ -22,14 +21,8 @@ import torch
 
 from longspan import __version__
 from longspan.arena.callbacks import GridCallback
-from longspan.arena.executors.base import (
-    FailureKind,
-    Outcomes,
-    RunOutcome,
-    make_failure,
-    skip_experiment,
-)
-from longspan.arena.executors.runner import Event, EventSender, ExperimentRunner, dispatch_event
+from longspan.arena.executors.base import Outcomes, RunOutcome, skip_experiment
+from longspan.arena.executors.runner import BUILD, Event, ExperimentRunner, RemoteGrid
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
 from longspan.arena.plugins import Plugin, loaded_plugins, restore_plugins
@@ -122,22 +115,17 @@ class RayExecutor:
             ) from error
 
 
-class _RayGrid:
+class _RayGrid(RemoteGrid):
     """The runs of one grid on a cluster."""
 
     def __init__(self, executor, experiments, paths, callback):
-        self.ray, self.address = executor.ray, executor.address
-        self.experiments, self.paths, self.callback = experiments, paths, callback
+        super().__init__(experiments, callback)
+        self.ray, self.address, self.paths = executor.ray, executor.address, paths
         self.cpus, self.gpus = executor.cpus, self._resolve_gpus(executor.gpus)
         context = self.ray.get_runtime_context()
         self.endpoint = executor.endpoint or _parse_address(context.gcs_address)
-        self.pending = collections.deque(range(len(experiments)))
         self.submitted: dict[Any, int] = {}
         self.locks: dict[int, contextlib.ExitStack] = {}
-        self.deaths: collections.Counter[int] = collections.Counter()
-        self.started: set[int] = set()
-        self.steps: dict[int, int] = {}
-        self.devices: dict[int, str] = {}
         self.failed_checks, self.last_check, self.is_lost = 0, time.monotonic(), False
         self.queue = self.ray.remote(num_cpus=0, max_restarts=-1)(EventQueue).remote()
         resources = {"num_cpus": self.cpus, "num_gpus": self.gpus}
@@ -189,7 +177,7 @@ class _RayGrid:
             yield self._end(index, self._skip(index, error))
             return
         if result is not None:
-            self._begin(index)
+            self.begin(index)
             yield self._end(index, result)
             return
         driver = __version__, experiment.hash
@@ -209,7 +197,7 @@ class _RayGrid:
         except errors.RayError as error:
             yield from self._handle_death(index, error)
             return
-        self._begin(index)
+        self.begin(index)
         if isinstance(outcome, Result):
             try:
                 save(experiment, outcome, self.paths)
@@ -219,23 +207,20 @@ class _RayGrid:
 
     def _handle_death(self, index: int, error: Exception) -> Iterator[tuple[int, RunOutcome]]:
         """Restart a run whose process or node died; after too many deaths, yield a failure."""
-        experiment, name = self.experiments[index], type(error).__name__
+        name = type(error).__name__
         if isinstance(error, self.ray.exceptions.LocalRayletDiedError):
             # The driver reaches the cluster through the Ray process of its own machine.
             raise self._lose_cluster() from error
-        self.deaths[index] += 1
-        if self.deaths[index] < _MAX_DEATHS.get(name, 2):
+        if self.restart(index, _MAX_DEATHS.get(name, 2)):
+            experiment = self.experiments[index]
             logger.warning("%s: its process died (%s); restarted", experiment.name, name)
-            self.pending.appendleft(index)
             return
-        out_of_memory = isinstance(error, self.ray.exceptions.OutOfMemoryError)
+        is_memory = isinstance(error, self.ray.exceptions.OutOfMemoryError)
         reason = (
             f"its process died {self.deaths[index]} times ({name}); give a run more resources with "
             "--cpus-per-run and --gpus-per-run, or raise training.gradient_accumulation_steps"
         )
-        kind: FailureKind = "memory" if out_of_memory else "died"
-        step, device = self.steps.get(index), self.devices.get(index)
-        yield self._end(index, make_failure(experiment, kind, reason, step, device))
+        yield self._end(index, self.fail(index, reason, is_memory=is_memory))
 
     def _skip(self, index: int, error: LongspanError) -> RunOutcome:
         """Return the outcome of a run that the driver cannot lock, check or write."""
@@ -256,23 +241,8 @@ class _RayGrid:
             return
         running = set(self.submitted.values())
         for index, event in events:
-            if event[0] == "build":
-                self.callback.on_build(*event[1])
-            elif index in running:
-                self._begin(index)
-                self._dispatch_event(index, event)
-
-    def _dispatch_event(self, index: int, event: Event) -> None:
-        if event[0] == "start":
-            (self.devices[index],) = event[1]
-        elif step := dispatch_event(self.callback.for_run(index + 1), event):
-            self.steps[index] = step
-
-    def _begin(self, index: int) -> None:
-        """Tell the callback once that a run has started."""
-        if index not in self.started:
-            self.started.add(index)
-            self.callback.on_run_begin(index + 1, len(self.experiments), self.experiments[index])
+            if event[0] == BUILD or index in running:
+                self.handle(index, event)
 
     def _check_cluster(self) -> None:
         """Check that the cluster answers; Ray itself waits a minute, then ends the process."""
@@ -387,11 +357,7 @@ def run_on_node(
             f"({' '.join(driver)}); install the same version on every node",
         )
     torch.set_num_threads(threads)
-    put = functools.partial(queue.put.remote, index)
-    runner = _get_runner(paths)
-    put(("start", (runner.device,)))
-    runner.on_build = lambda *progress: put(("build", progress))
-    return runner.run(experiment, EventSender(put), train)
+    return _get_runner(paths).serve(experiment, functools.partial(queue.put.remote, index), train)
 
 
 @functools.cache

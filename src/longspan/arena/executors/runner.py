@@ -1,5 +1,6 @@
 """Running experiments one after the other in one process, and the events that it reports."""
 
+import collections
 import gc
 import logging
 import time
@@ -29,7 +30,7 @@ from longspan.errors import (
     SourceFailedError,
 )
 from longspan.memory import keep_freed_memory
-from longspan.results import Alarm, Point, Result
+from longspan.results import Alarm, Failure, Point, Result
 from longspan.tasks import Task, build
 from longspan.tasks.base import ProgressCallback
 from longspan.training import Callback
@@ -38,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 RunFunction: TypeAlias = Callable[[Experiment, Task, RunPaths, Callback], Result]
 Event: TypeAlias = tuple[str, tuple[Any, ...]]  # name of a callback method, and its arguments
+START, BUILD = "on_start", "on_build"  # further events: the device of a run, progress of a build
 _STEP_INTERVAL = 1.0  # seconds between two step events that one process sends to another
 
 
@@ -130,6 +132,17 @@ class ExperimentRunner:
             torch.cuda.empty_cache()
         return make_failure(experiment, kind, reason, tracker.step, self.device)
 
+    def serve(
+        self,
+        experiment: Experiment,
+        send: Callable[[Event], object],
+        run_function: RunFunction = run,
+    ) -> RunOutcome:
+        """Run an experiment for another process, which receives its events; see `run`."""
+        send((START, (self.device,)))
+        self.on_build = lambda *progress: send((BUILD, progress))
+        return self.run(experiment, EventSender(send), run_function)
+
     @property
     def device(self) -> str:
         """Name of the device that this process trains on, as in records."""
@@ -172,6 +185,51 @@ class _StepTracker(EventSender):
     def on_step(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
         self.step = step
         self.send(("on_step", (step, loss, tokens, seconds)))
+
+
+class RemoteGrid:
+    """Runs of a grid in other processes: those that wait, and what is known of the others."""
+
+    def __init__(self, experiments: Sequence[Experiment], callback: GridCallback):
+        """Let all experiments wait."""
+        self.experiments, self.callback = experiments, callback
+        self.pending = collections.deque(range(len(experiments)))
+        self.deaths: collections.Counter[int] = collections.Counter()
+        self.started: set[int] = set()
+        self.steps: dict[int, int] = {}
+        self.devices: dict[int, str] = {}
+
+    def begin(self, index: int) -> None:
+        """Tell the callback once that a run has started."""
+        if index not in self.started:
+            self.started.add(index)
+            self.callback.on_run_begin(index + 1, len(self.experiments), self.experiments[index])
+
+    def handle(self, index: int, event: Event) -> None:
+        """Pass an event of a run to the callback."""
+        name, arguments = event
+        if name == BUILD:
+            self.callback.on_build(*arguments)
+            return
+        self.begin(index)
+        if name == START:
+            (self.devices[index],) = arguments
+        elif step := dispatch_event(self.callback.for_run(index + 1), event):
+            self.steps[index] = step
+
+    def restart(self, index: int, most_deaths: int = 2) -> bool:
+        """Count the death of a run's process; the run waits again unless it has died too often."""
+        self.deaths[index] += 1
+        is_restarted = self.deaths[index] < most_deaths
+        if is_restarted:
+            self.pending.appendleft(index)
+        return is_restarted
+
+    def fail(self, index: int, reason: str, *, is_memory: bool) -> Failure:
+        """Return the failure of a run whose process has died too often."""
+        kind: FailureKind = "memory" if is_memory else "died"
+        step, device = self.steps.get(index), self.devices.get(index)
+        return make_failure(self.experiments[index], kind, reason, step, device)
 
 
 class SerialExecutor:

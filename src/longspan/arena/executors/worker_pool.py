@@ -4,7 +4,6 @@ A killed worker process loses one run at most: the run restarts from its last ch
 process. A run whose process dies twice is recorded as failed.
 """
 
-import collections
 import contextlib
 import functools
 import logging
@@ -19,8 +18,8 @@ from typing import Any
 import torch
 
 from longspan.arena.callbacks import GridCallback
-from longspan.arena.executors.base import FailureKind, Outcomes, RunOutcome, make_failure
-from longspan.arena.executors.runner import EventSender, ExperimentRunner, dispatch_event
+from longspan.arena.executors.base import Outcomes, RunOutcome
+from longspan.arena.executors.runner import ExperimentRunner, RemoteGrid
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
 from longspan.arena.plugins import Plugin, loaded_plugins, restore_plugins
@@ -63,18 +62,15 @@ class WorkerPoolExecutor:
             pool.stop()
 
 
-class _WorkerPool:
+class _WorkerPool(RemoteGrid):
     """The worker processes of one grid and the runs assigned to them."""
 
     def __init__(self, count, experiments, paths, callback):
-        self.experiments, self.paths, self.callback = experiments, paths, callback
-        self.pending = collections.deque(range(len(experiments)))
-        self.deaths: collections.Counter[int] = collections.Counter()
-        self.steps: dict[int, int] = {}
-        self.threads = max(1, torch.get_num_threads() // max(1, count))
+        super().__init__(experiments, callback)
+        threads = max(1, torch.get_num_threads() // max(1, count))
         gpus = list_visible_gpus() if paths.device != "cpu" else []
         self.workers = [
-            _Worker(paths, self.threads, gpus[slot % len(gpus)] if gpus else None)
+            _Worker(paths, threads, gpus[slot % len(gpus)] if gpus else None)
             for slot in range(count)
         ]
 
@@ -94,17 +90,12 @@ class _WorkerPool:
     def _receive(self, worker: "_Worker") -> Iterator[tuple[int, RunOutcome]]:
         """Handle a worker's messages, and its death; yield the outcomes among them."""
         was_alive, assigned = worker.is_alive, worker.index
-        for kind, index, value in worker.receive():
-            if kind == "build":
-                self.callback.on_build(*value)
-            elif kind == "event":
-                if step := dispatch_event(self.callback.for_run(index + 1), value):
-                    self.steps[index] = step
-            elif kind == "ready":
-                worker.device = value
-            elif kind == "outcome":
+        for index, message in worker.receive():
+            if isinstance(message, tuple):
+                self.handle(index, message)
+            else:
                 worker.index = None
-                yield index, value
+                yield index, message
         # After an outcome the worker may have a new run, in a new process.
         if not was_alive and assigned is not None and worker.index == assigned:
             worker.index = None
@@ -112,34 +103,29 @@ class _WorkerPool:
 
     def _handle_death(self, index: int, worker: "_Worker") -> Iterator[tuple[int, RunOutcome]]:
         """Restart a run whose process died; after a second death, yield a failure."""
-        exit_reason, out_of_memory = worker.describe_exit(), worker.was_killed_for_memory()
-        if not any(one.device for one in self.workers):
+        exit_reason, is_memory = worker.describe_exit(), worker.was_killed_for_memory()
+        if not self.devices:
             raise RunError(
                 f"a worker process could not start ({exit_reason}); its error is printed above"
             )
-        self.deaths[index] += 1
-        experiment = self.experiments[index]
         cause = f"its process died unexpectedly ({exit_reason})"
-        if out_of_memory:
+        if is_memory:
             cause = f"its process was killed for using too much memory ({exit_reason})"
-        if self.deaths[index] == 1:
-            logger.warning("%s: %s; restarted from its checkpoint", experiment.name, cause)
-            self.pending.appendleft(index)
+        if self.restart(index):
+            name = self.experiments[index].name
+            logger.warning("%s: %s; restarted from its checkpoint", name, cause)
             self._assign(worker)
             return
         reason = f"{cause}, twice; use fewer workers or raise training.gradient_accumulation_steps"
-        kind: FailureKind = "memory" if out_of_memory else "died"
-        yield index, make_failure(experiment, kind, reason, self.steps.get(index), worker.device)
+        yield index, self.fail(index, reason, is_memory=is_memory)
 
     def _assign(self, worker: "_Worker") -> None:
         """Give the next run to a worker that has none."""
         if worker.index is not None or not self.pending:
             return
         index = self.pending.popleft()
-        experiment = self.experiments[index]
-        if not self.deaths[index]:
-            self.callback.on_run_begin(index + 1, len(self.experiments), experiment)
-        worker.submit(index, experiment)
+        self.begin(index)
+        worker.submit(index, self.experiments[index])
 
     def stop(self) -> None:
         """Stop all worker processes."""
@@ -157,7 +143,6 @@ class _Worker:
     def __init__(self, paths: RunPaths, threads: int, gpu: str | None):
         self.paths, self.threads, self.gpu = paths, threads, gpu
         self.index: int | None = None
-        self.device: str | None = None  # as the process reports it
         self.process: Any = None  # started with the first run
 
     def start(self) -> None:
@@ -199,7 +184,7 @@ class _Worker:
         with contextlib.suppress(OSError):
             self.pipe.send((index, experiment))
 
-    def receive(self) -> Iterator[tuple[str, int, Any]]:
+    def receive(self) -> Iterator[tuple[int, Any]]:
         """Yield the messages that have arrived."""
         try:
             while self.pipe.poll():
@@ -271,8 +256,7 @@ def serve_experiments(
 ) -> None:
     """Load plug-ins, receive `(index, experiment)` pairs until None, and run each.
 
-    Sends ("ready", 0, device name) first; then, of each run, any number of
-    ("build", 0, progress) and ("event", index, event), and ("outcome", index, outcome) last.
+    Sends `(index, event)` for each event of a run, and `(index, outcome)` last.
     """
     # Ctrl-C reaches every process of a terminal; the parent stops its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -280,13 +264,12 @@ def serve_experiments(
     exit_with_parent()
     torch.set_num_threads(threads)
     restore_plugins(plugins, paths.cache)
-    runner = ExperimentRunner(paths, lambda *progress: pipe.send(("build", 0, progress)))
-    pipe.send(("ready", 0, runner.device))
+    runner = ExperimentRunner(paths, lambda *_: None)
     try:
         while (job := pipe.recv()) is not None:
             index, experiment = job
-            sender = EventSender(functools.partial(_send, pipe, "event", index))
-            pipe.send(("outcome", index, runner.run(experiment, sender)))
+            outcome = runner.serve(experiment, functools.partial(_send, pipe, index))
+            _send(pipe, index, outcome)
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         pass
 

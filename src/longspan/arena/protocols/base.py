@@ -196,15 +196,6 @@ class Protocol:
         """Rows of a table that names none."""
         return list(self.rows or MECHANISMS)
 
-    def row_kind(self, name: str) -> str:
-        """Return "mechanism", "reference row" or "variant".
-
-        Raises:
-            UnknownNameError: there is no such row.
-        """
-        row = self.named_row(name)
-        return "mechanism" if row is None else row.kind
-
     @property
     def missing_imports(self) -> dict[str, str]:
         """Reason and remedy for each task of the protocol that is not imported."""

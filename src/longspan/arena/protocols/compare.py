@@ -55,17 +55,6 @@ class Difference:
     choices_a: tuple[Choice, ...] = ()
     choices_b: tuple[Choice, ...] = ()
 
-    def swapped(self) -> "Difference":
-        """Return the difference with the protocols exchanged."""
-        return Difference(
-            field=self.field,
-            tasks=self.tasks,
-            a=self.b,
-            b=self.a,
-            choices_a=self.choices_b,
-            choices_b=self.choices_a,
-        )
-
 
 def compare(
     a: Protocol,

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from longspan.report.charts.intervals import dot_chart, series_chart
-from longspan.report.charts.styles import (
+from longspan.report.charts.spec import (
     Spec,
-    Styles,
+    layer,
     layered_chart,
     low_to_high,
     nominal,
     quantitative,
-    run_label,
     tooltip,
 )
+from longspan.report.charts.styles import Styles, run_label
 from longspan.report.numbers import Number, count, significant
 from longspan.report.tables.attention_span import (
     READING_ERROR,
@@ -51,22 +51,16 @@ def span_by_task(lines: Sequence[TaskRow], styles: Styles) -> Spec | None:
     color = {**nominal("kind"), "scale": scale, "legend": legend}
     base = {"x": x, "xOffset": {**nominal("kind"), "sort": kinds}, "color": color}
     about = {"task": "Task", "kind": "Span", "shown": "Mean"}
-    bars_layer = {
-        "mark": {"type": "bar", "opacity": 0.45},
-        "encoding": {**base, "y": y, "tooltip": tooltip({**about, "over": "Over"})},
-    }
-    errors = {
-        "mark": {"type": "rule", "strokeWidth": 1.5},
-        "encoding": {**base, **low_to_high("y", y)},
-    }
-    ticks = {
-        "data": {"values": [_bar(x.task.label, UNIFORM, _uniform([x])) for x in lines]},
-        "mark": {"type": "tick", "thickness": 2, "bandSize": 60},
-        "encoding": {"x": x, "color": color, "y": quantitative("value"), "tooltip": tooltip(about)},
-    }
+    named = {**base, "y": y, "tooltip": tooltip({**about, "over": "Over"})}
+    uniform = {"x": x, "color": color, "y": quantitative("value"), "tooltip": tooltip(about)}
+    values = [_bar(x.task.label, UNIFORM, _uniform([x])) for x in lines]
     return layered_chart(
         bars,
-        [bars_layer, errors, ticks],
+        [
+            layer("bar", named, opacity=0.45),
+            layer("rule", {**base, **low_to_high("y", y)}, strokeWidth=1.5),
+            layer("tick", uniform, values=values, thickness=2, bandSize=60),
+        ],
         "Required attention span by task: mean distance between query and key, weighted by "
         f"attention, of trained models with {BASELINE} attention",
         height=260,

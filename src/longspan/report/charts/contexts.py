@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from longspan.report.charts.intervals import series_chart
-from longspan.report.charts.styles import Spec, Styles, run_label
+from longspan.report.charts.spec import Spec
+from longspan.report.charts.styles import Styles, run_label
 from longspan.report.numbers import percent
 from longspan.report.tables.context_use import Measured, bucket_means
 

@@ -5,22 +5,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from longspan.metrics import Metric, get_metric
-from longspan.report.charts.styles import (
-    FOCUS,
-    HEIGHT,
-    Spec,
-    Styles,
-    axis_title,
-    focus_opacity,
-    horizontal_rule,
-    layered_chart,
-    low_to_high,
-    nominal,
-    quantitative,
-    step_axis,
-    tooltip,
-    values_axis,
-)
+from longspan.report.charts import spec
+from longspan.report.charts.spec import Spec
+from longspan.report.charts.styles import Styles
 from longspan.report.leaderboard.levels import best_floor
 from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.numbers import count
@@ -49,20 +36,22 @@ def learning_curves(
     task = board.columns[column]
     is_score = quantity == "validation score"
     metric = _metric(board, column)
-    name = axis_title("Validation", metric) if is_score else _loss_title(task.metric)
+    name = ", ".join(filter(None, ("Training loss", task.metric.loss_unit)))
+    if is_score:
+        name = spec.axis_title("Validation", metric)
     base = {
-        "x": {**quantitative("step"), "title": "Training step", "axis": step_axis()},
-        "detail": nominal("line"),
+        "x": {**spec.quantitative("step"), "title": "Training step", "axis": spec.step_axis()},
+        "detail": spec.nominal("line"),
         "color": styles.encode("color"),
     }
-    y = values_axis("value", name)
+    y = spec.values_axis("value", name)
     layers = _line_layers(lines, {**base, "y": y}, quantity, styles)
     if any("low" in line for line in lines):
         layers.insert(0, _bands(base, y, is_crowded=len(board.rows) > _CROWD))
     has_floor = is_score and metric == task.metric
     rules = _floor_rule(board, column) if has_floor else []
     text = f"{name} against training step on {task.label}, {board.protocol}"
-    return layered_chart(lines, [*rules, *layers], text, height=HEIGHT)
+    return spec.layered_chart(lines, [*rules, *layers], text, height=spec.HEIGHT)
 
 
 def _metric(board: Leaderboard, column: int) -> Metric:
@@ -76,32 +65,26 @@ def _line_layers(
 ) -> list[Spec]:
     flat = [{"flatten": ["step", "value"]}]
     few = max(len(line["step"]) for line in lines) <= 12
-    dash, opacity = styles.encode("dash"), focus_opacity(0.9)
-    visible = {
-        "transform": flat,
-        "mark": {"type": "line", "strokeWidth": 1.5, "point": {"size": 18} if few else False},
-        "encoding": {**base, "strokeDash": dash, "opacity": opacity},
-    }
+    dash, opacity = styles.encode("dash"), spec.focus_opacity(0.9)
+    encoding = {**base, "strokeDash": dash, "opacity": opacity}
+    points = {"size": 18} if few else False
     # A thin line is hard to hit with the pointer; a broad invisible one carries the tooltip.
-    about = tooltip({**_TOOLTIP, "last": f"Last {quantity}"})
-    plain = {name: base[name] for name in ("x", "y", "detail")}
-    target = {
-        "transform": flat,
-        "mark": {"type": "line", "strokeWidth": 12, "opacity": 0.001},
-        "encoding": {**plain, "tooltip": about},
-    }
-    return [visible, target]
+    about = spec.tooltip({**_TOOLTIP, "last": f"Last {quantity}"})
+    target = {**{name: base[name] for name in ("x", "y", "detail")}, "tooltip": about}
+    return [
+        spec.layer("line", encoding, transform=flat, strokeWidth=1.5, point=points),
+        spec.layer("line", target, transform=flat, strokeWidth=12, opacity=0.001),
+    ]
 
 
 def _bands(base: Spec, y: Spec, *, is_crowded: bool) -> Spec:
     """Return the bands from the lowest to the highest seed."""
-    selected = focus_opacity(0.15, 0, f"length(focus) > 0 && ({FOCUS})")
-    opacity = selected if is_crowded else focus_opacity(0.15, 0.02)
-    return {
-        "transform": [{"filter": "isValid(datum.low)"}, {"flatten": ["step", "low", "high"]}],
-        "mark": {"type": "area"},
-        "encoding": {**base, **low_to_high("y", y), "opacity": opacity},
-    }
+    selected = spec.focus_opacity(0.15, 0, f"length(focus) > 0 && ({spec.FOCUS})")
+    opacity = selected if is_crowded else spec.focus_opacity(0.15, 0.02)
+    steps = [{"filter": "isValid(datum.low)"}, {"flatten": ["step", "low", "high"]}]
+    return spec.layer(
+        "area", {**base, **spec.low_to_high("y", y), "opacity": opacity}, transform=steps
+    )
 
 
 def _floor_rule(board: Leaderboard, column: int) -> list[Spec]:
@@ -109,7 +92,7 @@ def _floor_rule(board: Leaderboard, column: int) -> list[Spec]:
     floor = best_floor([run for row in board.rows for run in row.runs(column)], "validation")
     if floor is None:
         return []
-    return horizontal_rule(metric.shown(floor.value), floor.name)
+    return spec.horizontal_rule(metric.shown(floor.value), floor.name)
 
 
 def _lines(row: Row, runs: Sequence[Result], quantity: Quantity) -> list[dict[str, Any]]:
@@ -122,11 +105,6 @@ def _lines(row: Row, runs: Sequence[Result], quantity: Quantity) -> list[dict[st
     if 2 * len(steps) > shortest:
         return [_line(row, curves, steps)]
     return [_line(row, [pair], sorted(pair[1])) for pair in curves]
-
-
-def _loss_title(metric: Metric) -> str:
-    """Return the title of the axis of losses, with their unit."""
-    return ", ".join(filter(None, ("Training loss", metric.loss_unit)))
 
 
 def _curve(run: Result, quantity: Quantity) -> dict[int, float]:

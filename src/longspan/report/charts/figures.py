@@ -18,7 +18,8 @@ from longspan.report.charts.intervals import score_intervals, series_chart, slic
 from longspan.report.charts.pictures import Heatmap, Picture, save_svg
 from longspan.report.charts.rollout_pictures import draw_rollouts
 from longspan.report.charts.similarity_maps import draw_similarity, draw_similarity_grid
-from longspan.report.charts.styles import PRINT, Medium, Spec, run_label, save_chart
+from longspan.report.charts.spec import Spec
+from longspan.report.charts.styles import PRINT, Medium, run_label, save_chart
 from longspan.report.charts.sweeps import sweep_charts
 from longspan.report.charts.tradeoff import PANELS, score_against_cost
 from longspan.report.context import Context
@@ -171,7 +172,10 @@ def rollout_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
     for i in range(len(board.columns)):
         for x in measured_task_rows(board, i, context.analyses):
             for one in x.item:
-                yield from _rollout_figures(one, x.row.label)
+                if one.rollouts:
+                    kind = f"rollout from {one.rollouts[0].start}"
+                    content = draw_rollouts(one.rollouts)
+                    yield _figure("rollout", one, x.row.label, content, kind)
 
 
 def _by_task(
@@ -187,13 +191,6 @@ def _by_task(
 def _chart(board: Leaderboard, name: str, caption: str, chart: Spec | None) -> Iterator[Figure]:
     if chart is not None:
         yield Figure(name=slug(f"{board.title} {name}"), caption=caption, content=chart)
-
-
-def _rollout_figures(one: Analysis, name: str) -> Iterator[Figure]:
-    """Draw the attention rollouts of an analyzed model, if there are any; `name` is its row."""
-    if one.rollouts:
-        kind = f"rollout from {one.rollouts[0].start}"
-        yield _figure("rollout", one, name, draw_rollouts(one.rollouts), kind)
 
 
 def _similarity_figures(one: Analysis, name: str, *, is_fine: bool) -> Iterator[Figure]:

@@ -4,22 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from longspan.metrics import Metric
-from longspan.report.charts.styles import (
-    HEIGHT,
-    LETTER,
-    Reference,
-    Spec,
-    Styles,
-    axis_title,
-    focus_opacity,
-    horizontal_rule,
-    layered_chart,
-    low_to_high,
-    nominal,
-    tooltip,
-    values_axis,
-    vertical_rule,
-)
+from longspan.report.charts import spec
+from longspan.report.charts.spec import Spec
+from longspan.report.charts.styles import LETTER, Styles
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.numbers import Number, count, metric_name
 from longspan.report.statistics.intervals import Interval
@@ -40,13 +27,13 @@ def score_intervals(board: Leaderboard, column: int, styles: Styles) -> Spec | N
             "over": count(len(cell.runs), "seed"),
         }
         for row in board.rows
-        if (cell := row.cells[column]) is not None and cell.score is not None
+        if (cell := row.cells[column]).score is not None
     ]
     dots.sort(key=lambda dot: (-metric.signed(dot["value"]), dot["row"]))
     floor = task.floor
     reference = None if floor is None else (floor.name, metric.shown(floor.value))
     text = f"Test {metric_name(metric)} on {task.label} by mechanism, {board.protocol}"
-    return dot_chart(dots, axis_title("Test", metric), reference, text, styles)
+    return dot_chart(dots, spec.axis_title("Test", metric), reference, text, styles)
 
 
 def score_range(score: Number, interval: Interval | None, metric: Metric) -> dict[str, Any]:
@@ -62,7 +49,7 @@ def score_range(score: Number, interval: Interval | None, metric: Metric) -> dic
 def dot_chart(
     dots: Sequence[dict[str, Any]],
     title: str,
-    reference: Reference | None,
+    reference: spec.Reference | None,
     text: str,
     styles: Styles,
 ) -> Spec | None:
@@ -80,29 +67,23 @@ def dot_chart(
         return None
     styles = styles.select(dot["mechanism"] for dot in dots)
     order = [dot["row"] for dot in dots]
-    x = values_axis("value", title)
+    x = spec.values_axis("value", title)
     rows = {"title": None, "sort": order, "axis": {"grid": False, "labelLimit": 260}}
     # The axis names the rows, so no legend does.
-    base = {"y": {**nominal("row"), **rows}, "color": {**styles.encode("color"), "legend": None}}
-    about = {"row": "Mechanism", "shown": title.partition(",")[0], "over": "Over"}
-    bars = {
-        "mark": {"type": "rule", "strokeWidth": 1.5},
-        "encoding": {**base, **low_to_high("x", x), "opacity": focus_opacity(0.55)},
+    base = {
+        "y": {**spec.nominal("row"), **rows},
+        "color": {**styles.encode("color"), "legend": None},
     }
+    about = {"row": "Mechanism", "shown": title.partition(",")[0], "over": "Over"}
+    ends = {**base, **spec.low_to_high("x", x), "opacity": spec.focus_opacity(0.55)}
+    bars = spec.layer("rule", ends, strokeWidth=1.5)
     shapes = {**styles.encode("shape"), "legend": None}
-    marks = _marks({**base, "x": x, "shape": shapes}, 55, tooltip(about))
+    marks = spec.points_layer({**base, "x": x, "shape": shapes}, about, 55)
     rules = []
     if reference:
         middle = (min(dot["low"] for dot in dots) + max(dot["high"] for dot in dots)) / 2
-        rules = vertical_rule(reference[1], reference[0], middle)
-    return layered_chart(dots, [*rules, bars, marks], text, 19 * len(set(order)) + 12)
-
-
-def _marks(encoding: Spec, size: int, about: list[Spec]) -> Spec:
-    return {
-        "mark": {"type": "point", "filled": True, "size": size},
-        "encoding": {**encoding, "opacity": focus_opacity(), "tooltip": about},
-    }
+        rules = spec.vertical_rule(reference[1], reference[0], middle)
+    return spec.layered_chart(dots, [*rules, bars, marks], text, 19 * len(set(order)) + 12)
 
 
 def slice_series(board: Leaderboard, column: int, name: str, styles: Styles) -> Spec | None:
@@ -120,7 +101,7 @@ def slice_series(board: Leaderboard, column: int, name: str, styles: Styles) -> 
         for label, value in slice_scores(row, column, name).items()
     ]
     text = f"Test {metric_name(task.metric)} on {task.label} by {name}, {board.protocol}"
-    title = axis_title("Test", task.metric)
+    title = spec.axis_title("Test", task.metric)
     return series_chart(points, name.capitalize(), title, None, text, styles)
 
 
@@ -128,7 +109,7 @@ def series_chart(
     points: Sequence[dict[str, Any]],
     place: str,
     title: str,
-    reference: Reference | None,
+    reference: spec.Reference | None,
     text: str,
     styles: Styles,
 ) -> Spec | None:
@@ -150,21 +131,19 @@ def series_chart(
     x = {"field": "place", "type": "ordinal", "title": place, "sort": order}
     base = {
         "x": {**x, "axis": _places_axis(order)},
-        "y": values_axis("value", title),
-        "detail": nominal("row"),
+        "y": spec.values_axis("value", title),
+        "detail": spec.nominal("row"),
         "color": styles.encode("color"),
     }
     about = {"row": "Mechanism", "place": place, "shown": title.partition(",")[0]}
     dash = {**styles.encode("dash"), "legend": None}
-    lines = {
-        "mark": {"type": "line", "strokeWidth": 1.25},
-        "encoding": {**base, "strokeDash": dash, "opacity": focus_opacity(0.45)},
-    }
-    marks = _marks({**base, "shape": styles.encode("shape")}, 40, tooltip(about))
-    rules = horizontal_rule(reference[1], reference[0]) if reference else []
+    faded = {**base, "strokeDash": dash, "opacity": spec.focus_opacity(0.45)}
+    lines = spec.layer("line", faded, strokeWidth=1.25)
+    marks = spec.points_layer({**base, "shape": styles.encode("shape")}, about, 40)
+    rules = spec.horizontal_rule(reference[1], reference[0]) if reference else []
     # Between places without an order a line has no meaning.
     layers = [lines, marks] if _has_order(order) else [marks]
-    return layered_chart(points, [*rules, *layers], text, height=HEIGHT)
+    return spec.layered_chart(points, [*rules, *layers], text, height=spec.HEIGHT)
 
 
 def _has_order(places: Sequence[str]) -> bool:

@@ -1,15 +1,14 @@
 """Styles of charts: a color for each family, a dash and a shape for each of its rows."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from longspan.metrics import Metric
 from longspan.report.charts.pictures import save_svg
+from longspan.report.charts.spec import Spec, nominal
 from longspan.report.mechanisms import OTHER, families
-from longspan.report.numbers import Number, metric_name
 
 # By family: Okabe and Ito's colors, distinct to color-blind readers, without their black and
 # yellow, which vanish on one of the two backgrounds, and with a gray, a blue, a violet and a brown.
@@ -23,25 +22,23 @@ DASHES = (
     *((12, 4), (8, 3, 2, 3, 2, 3), (1, 4), (12, 3, 6, 3)),
     *((2, 6), (16, 3, 2, 3), (4, 6), (16, 6)),
 )
-STAR = "M0-.9L.21-.29L.86-.28L.34.11L.53.73L0 .36L-.53.73L-.34.11L-.86-.28L-.21-.29Z"
-HEXAGON = "M-.4-.7L.4-.7L.8 0L.4.7L-.4.7L-.8 0Z"
-HOURGLASS = "M-.7-.7L.7-.7L-.7.7L.7.7Z"
-BOWTIE = "M-.7-.7L-.7.7L.7-.7L.7.7Z"
-SHAPES = (
-    *("circle", "square", "triangle-up", "diamond"),
-    *("triangle-down", "cross", "triangle-right", "triangle-left"),
-    *(STAR, HEXAGON, HOURGLASS, BOWTIE),
+SHAPES = (  # as SVG paths in a box from -1 to 1
+    "M1 0A1 1 0 1 1 -1 0A1 1 0 1 1 1 0Z",  # circle
+    "M-1-1H1V1H-1Z",  # square
+    "M0-.87L1 .87H-1Z",  # triangle up
+    "M-1 0L0-1L1 0L0 1Z",  # diamond
+    "M0 .87L-1-.87H1Z",  # triangle down
+    "M-1-.4H-.4V-1H.4V-.4H1V.4H.4V1H-.4V.4H-1Z",  # cross
+    "M.87 0L-.87 1V-1Z",  # triangle right
+    "M-.87 0L.87-1V1Z",  # triangle left
+    "M0-.9L.21-.29L.86-.28L.34.11L.53.73L0 .36L-.53.73L-.34.11L-.86-.28L-.21-.29Z",  # star
+    "M-.4-.7L.4-.7L.8 0L.4.7L-.4.7L-.8 0Z",  # hexagon
+    "M-.7-.7L.7-.7L-.7.7L.7.7Z",  # hourglass
+    "M-.7-.7L-.7.7L.7-.7L.7.7Z",  # bow tie
 )
-GRAY = "#888888"
 INK = "#555d65"  # of names in a file
 LETTER = 6.2  # pixels of a letter of a legend or an axis, about
 _AXIS = 45  # pixels of the axis beside a plot
-# Pages set `focus` to the selected mechanisms; the others fade.
-FOCUS = "length(focus) == 0 || indexof(focus, datum.mechanism) >= 0"
-
-HEIGHT = 240  # pixels of a chart of lines
-Reference = tuple[str, Number]  # name and value that a chart marks by a dashed rule
-Spec = dict[str, Any]  # Vega-Lite specification, or a part of one
 
 
 class Style(NamedTuple):
@@ -165,101 +162,6 @@ def _natural(name: str) -> list[tuple[int, str]]:
 def run_label(row: str, seed: int, runs: int) -> dict[str, str]:
     """Return the names of a run in a chart: its row, with the seed where that has several runs."""
     return {"row": f"{row}, seed {seed}" if runs > 1 else row, "mechanism": row}
-
-
-def nominal(field: str) -> Spec:
-    """Return the encoding of a field that names something."""
-    return {"field": field, "type": "nominal"}
-
-
-def quantitative(field: str) -> Spec:
-    """Return the encoding of a field that holds numbers."""
-    return {"field": field, "type": "quantitative"}
-
-
-def values_axis(field: str, title: str) -> Spec:
-    """Return the position of values, on an axis that need not start at zero."""
-    return {
-        **quantitative(field),
-        "title": title,
-        "scale": {"zero": False},
-        "axis": {"tickCount": 5},
-    }
-
-
-def low_to_high(channel: Literal["x", "y"], axis: Spec) -> Spec:
-    """Return the positions of marks that reach from the field `low` to the field `high`."""
-    return {channel: {**axis, "field": "low"}, f"{channel}2": {"field": "high"}}
-
-
-def axis_title(prefix: str, metric: Metric) -> str:
-    """Return the title of an axis of scores: name, unit and, where it is down, the direction."""
-    title = f"{prefix} {metric_name(metric)}"
-    return title if metric.higher_is_better else f"{title} (lower is better)"
-
-
-def tooltip(titles: Mapping[str, str]) -> list[Spec]:
-    """Return the tooltip of a mark: fields with their titles."""
-    return [{**nominal(field), "title": title} for field, title in titles.items()]
-
-
-def focus_opacity(full: Number = 1.0, faint: Number = 0.08, test: str = FOCUS) -> Spec:
-    """Return the opacity of marks: full for selected mechanisms, faint for the others."""
-    return {"condition": {"test": test, "value": full}, "value": faint}
-
-
-def horizontal_rule(value: Number, name: str) -> list[Spec]:
-    """Return a named dashed rule across a chart, with the name above its right end."""
-    text = {"align": "right", "baseline": "bottom", "dy": -2}
-    return _rule("y", value, name, {"x": {"value": "width"}}, text)
-
-
-def vertical_rule(value: Number, name: str, middle: Number) -> list[Spec]:
-    """Return a named dashed rule up a chart, with the name above it, towards the middle."""
-    left = value < middle
-    text = {"align": "left" if left else "right", "dx": -3 if left else 3}
-    return _rule("x", value, name, {"y": {"value": 0}}, {**text, "baseline": "bottom", "dy": -3})
-
-
-def step_axis() -> Spec:
-    """Return the axis of training steps: 200, 400, and 1k, 10k from thousands on."""
-    text = "datum.value < 1000 ? format(datum.value, ',') : format(datum.value, '~s')"
-    return {"tickCount": 5, "labelExpr": text, "labelSeparation": 4}
-
-
-def _rule(channel: str, value: Number, name: str, end: Spec, text: Spec) -> list[Spec]:
-    data, place = {"values": [{"value": value}]}, {channel: quantitative("value")}
-    line = {"type": "rule", "strokeDash": [3, 3], "color": GRAY}
-    mark = {"type": "text", "fontSize": 10, **text}
-    return [
-        {"data": data, "mark": line, "encoding": place},
-        {"data": data, "mark": mark, "encoding": {**place, **end, "text": {"value": name}}},
-    ]
-
-
-def layered_chart(
-    rows: Sequence[dict[str, Any]], layers: Sequence[Spec], description: str, height: int
-) -> Spec:
-    """Return a chart of several layers, as wide as its container.
-
-    Args:
-        rows: data of the layers that have none of their own.
-        layers: parts of the specification, the lowest first.
-        description: text for screen readers.
-        height: height in pixels.
-    """
-    return {
-        "description": description,
-        "width": "container",
-        "height": height,
-        "data": {"values": list(rows)},
-        "params": [{"name": "focus", "value": []}],
-        "layer": list(layers),
-        "config": {
-            "view": {"stroke": None},
-            "axis": {"domain": False, "ticks": False, "labelPadding": 6, "titlePadding": 10},
-        },
-    }
 
 
 def save_chart(chart: Spec, path: Path, medium: Medium = PRINT) -> Path:

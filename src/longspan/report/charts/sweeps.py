@@ -4,20 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from longspan.metrics import Metric
-from longspan.report.charts.styles import (
-    GRAY,
-    HEIGHT,
-    Medium,
-    Spec,
-    assign_styles,
-    axis_title,
-    focus_opacity,
-    layered_chart,
-    nominal,
-    quantitative,
-    tooltip,
-    values_axis,
-)
+from longspan.report.charts import spec
+from longspan.report.charts.spec import Spec
+from longspan.report.charts.styles import Medium, assign_styles
 from longspan.report.leaderboard.grouping import group_runs
 from longspan.report.numbers import metric_name
 from longspan.report.statistics.intervals import mean
@@ -45,36 +34,25 @@ def sweep_charts(
         floors = [metric.shown(x.floor) for x in of_metric if x.floor is not None]
         domain = [min(scores + floors), max(scores + floors)]
         x = _places_axis(places_of(of_metric), option)
-        y = values_axis("value", axis_title("Test", metric))
+        y = spec.values_axis("value", spec.axis_title("Test", metric))
         y["scale"] = {"domain": domain, "nice": True, "zero": False}
         for group, members in group_runs(of_metric, lambda x: x.group):
             text = f"Test {metric_name(metric)} against {option}: {group}"
             drawn = styles.select(point.row for point in members)
             base = {"x": x, "y": y, "color": drawn.encode("color")}
+            means = {
+                **base,
+                "y": {**y, "aggregate": "mean"},
+                "strokeDash": {**drawn.encode("dash"), "legend": None},
+                "opacity": spec.focus_opacity(0.6),
+            }
+            about = {"row": "Mechanism", "at": option, "shown": "Score", "seed": "Seed"}
             layers = [
                 _floor_line(members, metric, {"x": x, "y": y}),
-                {
-                    "mark": {"type": "line", "strokeWidth": 1.25},
-                    "encoding": {
-                        **base,
-                        "y": {**y, "aggregate": "mean"},
-                        "strokeDash": {**drawn.encode("dash"), "legend": None},
-                        "opacity": focus_opacity(0.6),
-                    },
-                },
-                {
-                    "mark": {"type": "point", "filled": True, "size": 30},
-                    "encoding": {
-                        **base,
-                        "shape": drawn.encode("shape"),
-                        "opacity": focus_opacity(),
-                        "tooltip": tooltip(
-                            {"row": "Mechanism", "at": option, "shown": "Score", "seed": "Seed"}
-                        ),
-                    },
-                },
+                spec.layer("line", means, strokeWidth=1.25),
+                spec.points_layer({**base, "shape": drawn.encode("shape")}, about, 30),
             ]
-            yield group, layered_chart([*map(_dot, members)], layers, text, height=HEIGHT)
+            yield group, spec.layered_chart([*map(_dot, members)], layers, text, height=spec.HEIGHT)
 
 
 def _dot(point: SweepPoint) -> dict[str, Any]:
@@ -96,15 +74,15 @@ def _floor_line(points: Sequence[SweepPoint], metric: Metric, encoding: Spec) ->
         place: mean([x.floor for x in points if x.place == place]) for place in places_of(points)
     }
     values = [{"place": x, "value": metric.shown(y)} for x, y in floors.items() if y is not None]
-    mark = {"type": "line", "strokeDash": [3, 3], "color": GRAY, "strokeWidth": 1}
-    return {"data": {"values": values}, "mark": mark, "encoding": encoding}
+    style = {"strokeDash": [3, 3], "color": spec.GRAY, "strokeWidth": 1}
+    return spec.layer("line", encoding, values=values, **style)
 
 
 def _places_axis(places: Sequence[Any], title: str) -> Spec:
     """Return the axis of the values: logarithmic where they span a factor, names in order."""
     if not all(map(is_number, places)):
-        return {**nominal("place"), "type": "ordinal", "title": title, "sort": list(places)}
+        return {**spec.nominal("place"), "type": "ordinal", "title": title, "sort": list(places)}
     is_log = min(places) > 0 and max(places) >= LOG_FROM * min(places)
     scale = {"type": "log" if is_log else "linear", "zero": False, "nice": False, "padding": 12}
     axis = {"values": list(places), "labelOverlap": "greedy", "format": ",.4~r"}
-    return {**quantitative("place"), "title": title, "scale": scale, "axis": axis}
+    return {**spec.quantitative("place"), "title": title, "scale": scale, "axis": axis}

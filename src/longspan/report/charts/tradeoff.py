@@ -11,19 +11,10 @@ from typing import Any
 import numpy as np
 
 from longspan.metrics import Metric
+from longspan.report.charts import spec
 from longspan.report.charts.intervals import score_range
-from longspan.report.charts.styles import (
-    GRAY,
-    Spec,
-    Styles,
-    axis_title,
-    focus_opacity,
-    horizontal_rule,
-    layered_chart,
-    low_to_high,
-    quantitative,
-    tooltip,
-)
+from longspan.report.charts.spec import Spec
+from longspan.report.charts.styles import Styles
 from longspan.report.leaderboard.ranking import find_score_wins, front_line, on_front
 from longspan.report.leaderboard.values import Cell, Floor, Leaderboard, Mean, Row, Scored
 from longspan.report.mechanisms import OTHER
@@ -87,7 +78,7 @@ def score_against_cost(
     dots = _mark_front(board, place, points, across)
     label = subject.label.lower() if isinstance(subject, Mean) else subject.label
     text = (
-        f"{axis_title('Test', metric)} against {_plain(across).lower()}, area by "
+        f"{spec.axis_title('Test', metric)} against {_plain(across).lower()}, area by "
         f"{_plain(area).lower()}: {label}, {board.protocol}, {hardware}"
     )
     floor = None if floor is None else replace(floor, value=metric.shown(floor.value))
@@ -95,9 +86,9 @@ def score_against_cost(
     return _chart(dots, floor, text, metric, styles, (across, area))
 
 
-def _dot(row: Row, cell: Cell | None, subject: Scored, costs: Costs) -> Dot | None:
+def _dot(row: Row, cell: Cell, subject: Scored, costs: Costs) -> Dot | None:
     """Return a row as a point, in display units; None without a score."""
-    if cell is None or cell.score is None:
+    if cell.score is None:
         return None
     over = count(len(cell.runs), "seed")
     if isinstance(subject, Mean):
@@ -156,35 +147,37 @@ def _chart(
     places = [dot["across"] for dot in dots]
     low, high = min(dot["low"] for dot in dots), max(dot["high"] for dot in dots)
     is_log = max(places) > LOG_FROM * min(places) > 0
-    x = _axis("across", _title(costs[0]), "log" if is_log else "linear")
-    y = _axis("score", axis_title("Test", metric), "linear")
-    front = {
-        "transform": [{"filter": "isValid(datum.line)"}],
+    direction = "" if costs[0].kind == "higher" else " (lower is better)"
+    x = _axis("across", costs[0].name + direction, "log" if is_log else "linear")
+    y = _axis("score", spec.axis_title("Test", metric), "linear")
+    front = spec.layer(
+        "line",
+        {"x": x, "y": y, "order": spec.quantitative("line")},
+        transform=[{"filter": "isValid(datum.line)"}],
         # It begins at the cheapest row; a cost between two rows buys the score of the cheaper one.
-        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1, "color": GRAY},
-        "encoding": {"x": x, "y": y, "order": quantitative("line")},
-    }
+        interpolate="step-after",
+        strokeWidth=1,
+        color=spec.GRAY,
+    )
     color = styles.encode("color")
-    bars = {
-        "mark": {"type": "rule", "strokeWidth": 1.25},
-        "encoding": {
-            "x": x,
-            "stroke": color,
-            **low_to_high("y", y),
-            "opacity": focus_opacity(0.45),
-        },
+    ends = {
+        "x": x,
+        "stroke": color,
+        **spec.low_to_high("y", y),
+        "opacity": spec.focus_opacity(0.45),
     }
+    bars = spec.layer("rule", ends, strokeWidth=1.25)
     filled = {"condition": {"test": "datum.front === 'yes'", "value": 0.85}, "value": 0}
     about = {**ABOUT, "acrossText": _plain(costs[0]), "areaText": _plain(costs[1])}
-    marks = {
-        "mark": {"type": "point", "strokeWidth": 1.25},
-        "encoding": {
-            **{"x": x, "y": y, "fill": color, "stroke": color, "fillOpacity": filled},
-            **{"shape": styles.encode("shape"), "size": _areas(dots, costs[1])},
-            **{"opacity": focus_opacity(1), "tooltip": tooltip(about)},
-        },
+    encoding = {
+        **{"x": x, "y": y, "fill": color, "stroke": color, "fillOpacity": filled},
+        **{"shape": styles.encode("shape"), "size": _areas(dots, costs[1])},
+        **{"opacity": spec.focus_opacity(1), "tooltip": spec.tooltip(about)},
     }
-    return layered_chart(dots, [*_floor(floor, low, high), front, bars, marks], text, height=HEIGHT)
+    marks = spec.layer("point", encoding, strokeWidth=1.25)
+    return spec.layered_chart(
+        dots, [*_floor(floor, low, high), front, bars, marks], text, height=HEIGHT
+    )
 
 
 def _plain(cost: Column) -> str:
@@ -192,21 +185,17 @@ def _plain(cost: Column) -> str:
     return cost.name.partition(",")[0]
 
 
-def _title(cost: Column) -> str:
-    return cost.name if cost.kind == "higher" else f"{cost.name} (lower is better)"
-
-
 def _floor(floor: Floor | None, low: Number, high: Number) -> list[Spec]:
     # A much lower floor would compress the compared range.
     is_near = floor is not None and low - floor.value <= high - low
-    return horizontal_rule(floor.value, floor.name) if floor and is_near else []
+    return spec.horizontal_rule(floor.value, floor.name) if floor and is_near else []
 
 
 def _axis(field: str, title: str, kind: str) -> Spec:
     scale = {"type": kind, "zero": False, "nice": False, "padding": PADDING}
     # No exponent, no zeros behind the point.
     ticks = {"format": ",.4~r", "tickCount": 6, "labelOverlap": "greedy", "labelSeparation": 5}
-    return {**quantitative(field), "title": title, "scale": scale, "axis": ticks}
+    return {**spec.quantitative(field), "title": title, "scale": scale, "axis": ticks}
 
 
 def _areas(dots: Sequence[Dot], area: Column) -> Spec:
@@ -218,8 +207,8 @@ def _areas(dots: Sequence[Dot], area: Column) -> Spec:
         dot["size"] = max(least, min(areas, default=1.0) if dot["area"] is None else dot["area"])
     legend = {
         **{"title": area.name, "orient": "bottom", "direction": "horizontal", "tickCount": 3},
-        **{"symbolType": "circle", "symbolFillColor": GRAY, "symbolStrokeWidth": 0},
+        **{"symbolType": "circle", "symbolFillColor": spec.GRAY, "symbolStrokeWidth": 0},
     }
     most = max(dot["size"] for dot in dots)
     scale = {"domain": [0, most], "range": [0, LARGEST], "nice": False}
-    return {**quantitative("size"), "scale": scale, "legend": legend if areas else None}
+    return {**spec.quantitative("size"), "scale": scale, "legend": legend if areas else None}

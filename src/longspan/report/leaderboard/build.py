@@ -5,34 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from longspan.errors import DataError
-from longspan.report.leaderboard.grouping import (
-    Data,
-    Group,
-    add_failures,
-    budget_of,
-    data_of,
-    first_run,
-    group_runs,
-    hardware_of,
-    label_rows,
-    largest_excess,
-    newest_results,
-    notes_of,
-    open_failures,
-    place_data,
-    shared_overrides,
-    split_rows,
-)
-from longspan.report.leaderboard.levels import (
-    best_floor,
-    best_rule,
-    choose_means,
-    cost_of_runs,
-    cost_over_tasks,
-    has_rules,
-    is_at_chance,
-    mean_cells,
-)
+from longspan.report.leaderboard import grouping, levels
+from longspan.report.leaderboard.grouping import Data, Group
 from longspan.report.leaderboard.ranking import rank_rows, row_order
 from longspan.report.leaderboard.values import (
     UNSCORED,
@@ -61,8 +35,8 @@ def build_leaderboards(
     Raises:
         DataError: there are no records, or the example scores of one are damaged.
     """
-    runs = newest_results(results)
-    failed = open_failures(runs, failures)
+    runs = grouping.newest_results(results)
+    failed = grouping.open_failures(runs, failures)
     races = sorted({*map(race_of, runs), *map(race_of, failed)})
     if not races:
         raise DataError("there are no results to report; run `longspan arena` first")
@@ -77,24 +51,24 @@ def build_leaderboards(
 
 def race_of(run: Result | Failure) -> tuple[str, str]:
     """Return the protocol and budget, which runs of one leaderboard share."""
-    return run.protocol, budget_of(run)
+    return run.protocol, grouping.budget_of(run)
 
 
 def _build(runs: list[Result], failed: list[Failure]) -> Leaderboard:
     protocol, budget = race_of(runs[0] if runs else failed[0])
-    places = place_data(runs)
+    places = grouping.place_data(runs)
     tasks = _columns(runs, failed, places)
     columns = tuple(tasks.values())
-    means = choose_means(columns)
-    groups = add_failures(split_rows(runs), failed)
-    devices = sorted({hardware_of(run) for run in runs})
-    tables = shared_overrides(groups)
+    means = levels.choose_means(columns)
+    groups = grouping.add_failures(grouping.split_rows(runs), failed)
+    devices = sorted({grouping.hardware_of(run) for run in runs})
+    tables = grouping.shared_overrides(groups)
     notes_by_row = [
-        notes_of(group, places, is_ranked=is_ranked, several_devices=len(devices) > 1)
+        grouping.notes_of(group, places, is_ranked=is_ranked, several_devices=len(devices) > 1)
         for group, (_, is_ranked) in zip(groups, tables, strict=True)
     ]
     notes = sorted({note for row_notes in notes_by_row for note in row_notes})
-    labels = label_rows([[*finished, *lost] for finished, lost in groups])
+    labels = grouping.label_rows([[*finished, *lost] for finished, lost in groups])
     outcomes = [_outcomes(group, tasks, places) for group in groups]
     pooled = _pool_tables(outcomes, tables)
     rows = []
@@ -124,7 +98,12 @@ def _columns(
     runs: list[Result], failures: list[Failure], places: Mapping[Data, Data]
 ) -> dict[Data, TaskColumn]:
     """Return the tasks; baselines and sizes are those of the data of the column itself."""
-    groups = dict(group_runs([x for x in runs if places[data_of(x)] == data_of(x)], data_of))
+    groups = dict(
+        grouping.group_runs(
+            [x for x in runs if places[grouping.data_of(x)] == grouping.data_of(x)],
+            grouping.data_of,
+        )
+    )
     present = {key[:2] for key in groups}
     for failure in failures:
         key = (failure.task, failure.config.task.version)
@@ -152,9 +131,9 @@ def _column(key: Data, runs: list[Result], keys: list[Data]) -> TaskColumn:
         checksum=checksum,
         chance=runs[0].chance if runs else None,
         majority=tests[0].majority_baseline if tests else None,
-        has_rules=not runs or has_rules(runs),
-        rule=best_rule(runs, "test"),
-        floor=best_floor(runs, "test"),
+        has_rules=not runs or levels.has_rules(runs),
+        rule=levels.best_rule(runs, "test"),
+        floor=levels.best_floor(runs, "test"),
         num_scored=min((test.num_examples for test in tests), default=None),
         num_examples=max((test.num_examples for test in tests), default=None),
         goal=shared_goal(runs),
@@ -165,11 +144,13 @@ Outcome = tuple[list[Result], list[Failure]]  # of a row on a task, by seed
 
 
 def _outcomes(
-    group: Group, columns: dict[Data, TaskColumn], places: Mapping[Data, Data]
+    group: Group,
+    columns: dict[Data, TaskColumn],
+    places: Mapping[Data, Data],
 ) -> list[Outcome]:
     """Return the runs of a row on each task."""
-    finished = dict(group_runs(group[0], lambda run: places[data_of(run)]))
-    lost = dict(group_runs(group[1], _column_of_failure(columns, finished)))
+    finished = dict(grouping.group_runs(group[0], lambda run: places[grouping.data_of(run)]))
+    lost = dict(grouping.group_runs(group[1], _column_of_failure(columns, finished)))
     return [
         (
             sorted(finished.get(key, []), key=lambda run: run.seed),
@@ -181,10 +162,10 @@ def _outcomes(
 
 def _cells(
     outcomes: list[Outcome], columns: Sequence[TaskColumn], pooled: list[SeedVariance | None]
-) -> tuple[Cell | None, ...]:
+) -> tuple[Cell, ...]:
     """Return the cells of a row; `pooled` is the seed variance of its table, by task."""
     return tuple(
-        _cell(runs, failures, column, variance) if runs or failures else None
+        _cell(runs, failures, column, variance)
         for (runs, failures), column, variance in zip(outcomes, columns, pooled, strict=True)
     )
 
@@ -238,7 +219,7 @@ def _cell(
     """Return a cell; `pooled` is the seed variance of its table."""
     cell = Cell(
         runs=tuple(runs),
-        cost=cost_of_runs(runs),
+        cost=levels.cost_of_runs(runs),
         failures=tuple(failures),
     )
     sample = read_sample(runs)
@@ -257,12 +238,12 @@ def _cell(
         margin=None if column.floor is None else score - column.floor.value,
         survival=read_survival(runs, column.goal),
     )
-    return replace(scored, is_at_chance=is_at_chance(scored, column))
+    return replace(scored, is_at_chance=levels.is_at_chance(scored, column))
 
 
 def _family(group: Group) -> str | None:
     """Return the family that the records name, else the registered one; None for references."""
-    first = first_run(group)
+    first = grouping.first_run(group)
     if first.reference is not None:
         return None
     recorded_families = (run.family for run in group[0] if run.family is not None)
@@ -273,12 +254,12 @@ def _row(
     group: Group,
     label: str,
     table: tuple[str, bool],
-    cells: tuple[Cell | None, ...],
+    cells: tuple[Cell, ...],
     notes: tuple[int, ...],
     means: Sequence[Mean],
     columns: Sequence[TaskColumn],
 ) -> Row:
-    first = first_run(group)
+    first = grouping.first_run(group)
     return Row(
         label=label,
         mechanism=first.mechanism,
@@ -290,7 +271,7 @@ def _row(
         overrides=table[0],
         is_ranked=table[1],
         cells=cells,
-        means=mean_cells(means, cells, columns),
-        cost=cost_over_tasks([cell.cost if cell else None for cell in cells]),
-        parameter_excess=largest_excess(group[0]),
+        means=levels.mean_cells(means, cells, columns),
+        cost=levels.cost_over_tasks([cell.cost for cell in cells]),
+        parameter_excess=grouping.largest_excess(group[0]),
     )

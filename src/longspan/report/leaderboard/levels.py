@@ -79,7 +79,7 @@ def _mean_floor(parts: Sequence[Floor | None], several: str) -> Floor | None:
 
 
 def mean_cells(
-    means: Sequence[Mean], cells: Sequence[Cell | None], columns: Sequence[TaskColumn]
+    means: Sequence[Mean], cells: Sequence[Cell], columns: Sequence[TaskColumn]
 ) -> tuple[Cell, ...]:
     """Return the means of a row, without a score where a task has none; the first has a cost."""
     scores = [
@@ -91,14 +91,14 @@ def mean_cells(
     first = Cell(
         score=scores[0],
         interval=_mean_interval(parts),
-        cost=cost_over_tasks([part.cost if part else None for part in parts]),
+        cost=cost_over_tasks([part.cost for part in parts]),
     )
     return (first, *(Cell(score=score) for score in scores[1:]))
 
 
-def _mean_interval(cells: Sequence[Cell | None]) -> Interval | None:
+def _mean_interval(cells: Sequence[Cell]) -> Interval | None:
     """Return the interval of a mean over tasks, whose errors are independent."""
-    pairs = [(x.score, x.interval) for x in cells if x and x.score is not None and x.interval]
+    pairs = [(x.score, x.interval) for x in cells if x.score is not None and x.interval]
     if len(pairs) < len(cells):
         return None
     center = statistics.fmean(score for score, _ in pairs)
@@ -108,10 +108,8 @@ def _mean_interval(cells: Sequence[Cell | None]) -> Interval | None:
     return Interval(low=center - below, high=center + above, over=", ".join(over))
 
 
-def _counted_score(i: int, one: Mean, cell: Cell | None, column: TaskColumn) -> Number | None:
-    if i == one.may_fail and cell is not None and _learned_nothing(cell, column):
-        return FAILED
-    return cell.score if cell else None
+def _counted_score(i: int, one: Mean, cell: Cell, column: TaskColumn) -> Number | None:
+    return FAILED if i == one.may_fail and _learned_nothing(cell, column) else cell.score
 
 
 def _learned_nothing(cell: Cell, column: TaskColumn) -> bool:
@@ -197,13 +195,13 @@ def cost_of_runs(runs: Sequence[Result]) -> Cost:
     return _combine([*map(_cost, runs)], is_one=is_one)
 
 
-def cost_over_tasks(costs: Sequence[Cost | None]) -> Cost:
+def cost_over_tasks(costs: Sequence[Cost]) -> Cost:
     """Return the cost over all tasks.
 
     It is missing where a task has none. Speed and memory are missing where tasks ran on several
     devices.
     """
-    parts = [cost for cost in costs if cost and cost != Cost()]
+    parts = [cost for cost in costs if cost != Cost()]
     devices = {cost.hardware for cost in parts}
     if len(parts) < len(costs):
         return Cost(hardware=devices.pop() if len(devices) == 1 else None)

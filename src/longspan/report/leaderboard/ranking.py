@@ -50,8 +50,12 @@ def rank_rows(
         The rows, and the contrasts of all of them by task, then by the first mean.
     """
     tables = _find_tables(rows)
+    # Times to solve a task where it has a goal, else scores.
     contrasts = [
-        _compare([row.cells[c] for row in rows], columns[c], tables) for c in range(len(columns))
+        compare_rows([row.cells[c].noise for row in rows])
+        if column.goal is None
+        else compare_times([row.cells[c].survival for row in rows], tables)
+        for c, column in enumerate(columns)
     ]
     contrasts += [combine([contrasts[c] for c in one.columns]) for one in means[:1]]
     placed = list(rows)
@@ -61,15 +65,6 @@ def rank_rows(
         for i, row in zip(at, _rank_group(inside, parts, columns, means[:1]), strict=True):
             placed[i] = row
     return placed, contrasts
-
-
-def _compare(
-    cells: Sequence[Cell | None], column: TaskColumn, tables: Sequence[Sequence[int]]
-) -> Contrasts:
-    """Compare the rows on a task: their times to solve it where it has a goal, else scores."""
-    if column.goal is None:
-        return compare_rows([cell.noise if cell else None for cell in cells])
-    return compare_times([cell.survival if cell else None for cell in cells], tables)
 
 
 def _find_tables(rows: Sequence[Row]) -> list[list[int]]:
@@ -94,10 +89,10 @@ def _rank_group(
     places = [place_rows(*one, at) for one in zip(contrasts, metrics, strict=True)]
     for row, placements in zip(rows, zip(*places, strict=True), strict=True):
         cells = [
-            cell and replace(cell, placement=placement)
+            replace(cell, placement=placement)
             for cell, placement in zip(row.scored, placements, strict=False)
         ]
-        means = [_without_chance(row, cell, *first) for cell in cells[len(columns) :] if cell]
+        means = [_without_chance(row, cell, *first) for cell in cells[len(columns) :]]
         cells = cells[: len(columns)]
         yield replace(row, cells=tuple(cells), means=(*means, *row.means[len(first) :]))
 
@@ -156,7 +151,7 @@ def row_order(
     score = row.overall.score
     if score is None or metric is None:
         return score is None, 0.0, 0.0, 0.0, row.label
-    times = [cell.survival for cell in row.cells if cell and cell.survival]
+    times = [cell.survival for cell in row.cells if cell.survival]
     share = steps = 0.0
     if all(column.goal is not None for column in columns):
         share = sum(one.share for one in times)

@@ -57,7 +57,10 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A mechanism on a task, in runs that differ only in their seed, or its mean over tasks."""
+    """A mechanism on a task, in runs that differ only in their seed, or its mean over tasks.
+
+    Without runs and failures it is empty: the mechanism was not run on the task.
+    """
 
     runs: tuple[Result, ...] = ()  # none of a mean
     score: Number | None = None  # test, mean over seeds; None if a run failed or has no test score
@@ -150,21 +153,21 @@ class Row:
     is_overridden: bool
     overrides: str
     is_ranked: bool
-    cells: tuple[Cell | None, ...]
+    cells: tuple[Cell, ...]
     means: tuple[Cell, ...]
     cost: Cost
     parameter_excess: float | None
 
     @property
-    def scored(self) -> tuple[Cell | None, ...]:
+    def scored(self) -> tuple[Cell, ...]:
         """Cells of the tasks, then of the means, in the order of `Leaderboard.scored`."""
         return (*self.cells, *self.means)
 
     @property
     def overall(self) -> Cell:
         """Cell that the row is ranked by: of the first mean, or of the only task; else empty."""
-        only = self.cells if len(self.cells) == 1 else ()
-        return next(filter(None, self.means or only), Cell())
+        only = self.cells if len(self.cells) == 1 else (Cell(),)
+        return (self.means or only)[0]
 
     @property
     def row_name(self) -> str:
@@ -173,13 +176,11 @@ class Row:
 
     def tasks_at_chance(self, mean: Mean) -> int:
         """Return the number of tasks of a mean on which the row is at chance."""
-        cells = [self.cells[column] for column in mean.columns]
-        return sum(cell.is_at_chance for cell in cells if cell)
+        return sum(self.cells[column].is_at_chance for column in mean.columns)
 
     def runs(self, column: int) -> tuple[Result, ...]:
         """Return the runs on a task."""
-        cell = self.cells[column]
-        return cell.runs if cell else ()
+        return self.cells[column].runs
 
 
 @dataclass(frozen=True, kw_only=True)

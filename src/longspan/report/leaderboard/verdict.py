@@ -68,7 +68,7 @@ def verdict(
     """
     rows = (group or board.groups[0]).ranked
     tasks = [
-        _Task(column, {x.label: y for x in rows if (y := x.cells[i]) and y.score is not None})
+        _Task(column, {x.label: y for x in rows if (y := x.cells[i]).score is not None})
         for i, column in enumerate(board.columns)
     ]
     if len({label for task in tasks for label in task.cells}) < 2:
@@ -96,7 +96,7 @@ def podium(group: RowGroup, size: int = 3) -> list[Row]:
     winners: list[Row] = []
     for place, row in enumerate(group.ranked[:size], 1):
         is_alone = (at := row.overall.placement) is not None and at.ranks == (place, place)
-        if not is_alone or any(cell and cell.is_at_chance for cell in row.cells):
+        if not is_alone or any(cell.is_at_chance for cell in row.cells):
             break
         winners.append(row)
     return winners

@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from longspan.files import atomic_write
 from longspan.report.charts.pictures import Heatmap, Picture
-from longspan.report.charts.styles import (
-    BOWTIE,
-    HEXAGON,
-    HOURGLASS,
-    PAGE,
-    STAR,
-    Spec,
-    Style,
-    Styles,
-)
+from longspan.report.charts.spec import Spec
+from longspan.report.charts.styles import PAGE, Style, Styles
 from longspan.report.context import Context, styles_of
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.leaderboard.verdict import podium, verdict
@@ -35,21 +27,6 @@ from longspan.results import Result
 if TYPE_CHECKING:
     from jinja2 import Template
 
-# The shapes of `styles.SHAPES` as paths in a box of 10 by 10.
-SHAPE_PATHS = {
-    "circle": "M1 5a4 4 0 1 0 8 0a4 4 0 1 0-8 0",
-    "square": "M1 1h8v8h-8z",
-    "triangle-up": "M5 1l5 8h-10z",
-    "diamond": "M5 0l5 5-5 5-5-5z",
-    "triangle-down": "M5 9l5-8h-10z",
-    "cross": "M3.5 0h3v3.5h3.5v3h-3.5v3.5h-3v-3.5h-3.5v-3h3.5z",
-    "triangle-right": "M9 5l-8 5v-10z",
-    "triangle-left": "M1 5l8 5v-10z",
-    STAR: "M5 .1l1.2 3.4 3.6.1-2.9 2.2 1.1 3.5-3-2.1-3 2.1 1.1-3.5-2.9-2.2 3.6-.1z",
-    HEXAGON: "M2.8 1.1h4.4l2.3 3.9-2.3 3.9h-4.4l-2.3-3.9z",
-    HOURGLASS: "M1 1h8l-8 8h8z",
-    BOWTIE: "M1 1v8l8-8v8z",
-}
 SCRIPTS = ("tables.js", "charts.js", "page.js")
 _FILTERS = {"family": "Family", "cost": "Cost", "causal": "Causal", "cross": "Cross-attention"}
 AXIS_HEIGHT, LEGEND_HEIGHT = 72, 116  # pixels below the plot of a chart; two legends
@@ -92,7 +69,7 @@ def render_page(
     chapters = [
         _chapter(f"protocol-{i}", board, context, sections) for i, board in enumerate(boards, 1)
     ]
-    cells = [cell for board in boards for row in board.rows for cell in row.cells if cell]
+    cells = [cell for board in boards for row in board.rows for cell in row.cells]
     runs = [run for cell in cells for run in cell.runs]
     figures = [one for chapter in chapters for part in chapter["parts"] for one in part["figures"]]
     charts = {figure.name: figure.content for figure in figures if isinstance(figure.content, dict)}
@@ -102,7 +79,6 @@ def render_page(
         styles=styles.by_name,
         families=_families(styles),
         marks={name: i for i, name in enumerate(styles.by_name)},
-        shape_paths=SHAPE_PATHS,
         summary=_summary(boards, runs),
         dates=sorted(run.date for run in runs),
         legend=LEGEND,
@@ -123,7 +99,7 @@ def _chapter(
     name: str, board: Leaderboard, context: Context, sections: Sequence[Section]
 ) -> dict[str, Any]:
     """Return everything about one leaderboard."""
-    cells = [cell for row in board.rows for cell in row.cells if cell]
+    cells = [cell for row in board.rows for cell in row.cells]
     scored = [f"{task.label} {task.num_scored} of {task.num_examples}" for task in board.columns]
     summary = [
         ", ".join(task.label for task in board.columns),

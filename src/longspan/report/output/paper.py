@@ -97,7 +97,7 @@ def _caption(board: Leaderboard, group: RowGroup, spread: str) -> str:
     metric = "score" if board.metric is None else metric_name(board.metric)
     if board.metric is not None and not board.metric.higher_is_better:
         metric += " (lower is better)"
-    cells = [cell for row in group.rows for cell in row.cells if cell]
+    cells = [cell for row in group.rows for cell in row.cells]
     seeds = {len(cell.runs) for cell in cells if cell.runs}
     low, high = min(seeds, default=0), max(seeds, default=0)
     over = count(high, "seed") if low == high else f"{low} to {count(high, 'seed')}"
@@ -122,7 +122,7 @@ def _caption(board: Leaderboard, group: RowGroup, spread: str) -> str:
 
 def _seed_notes(group: RowGroup) -> list[str]:
     """Say where the seed variance of rows with one seed comes from."""
-    noises = [cell.noise for row in group.ranked for cell in row.cells if cell and cell.noise]
+    noises = [cell.noise for row in group.ranked for cell in row.cells if cell.noise]
     alone = [noise.seed_error is None for noise in noises if noise.is_borrowed]
     notes = [] if all(alone) else [_BORROWED]
     return [*notes, _UNRANKED] if any(alone) else notes

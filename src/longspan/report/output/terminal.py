@@ -1,8 +1,9 @@
 """Tables for a terminal."""
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -13,6 +14,7 @@ from rich.text import Text
 from longspan.report.tables.table import MINOR, REQUIRED, SEPARATOR, Entry, Table
 
 _HEADING = 8  # width of a heading that is broken into lines
+Details = Literal["none", "interval", "all"]  # behind an entry; the interval on its line
 _UNLIMITED = 10_000  # columns of a terminal in which every table fits
 _HINT = "`longspan report --wide` has every column and detail, `--legend` explains them."
 
@@ -50,28 +52,29 @@ class _Fitted:
     ) -> Iterator[RenderableType]:
         columns = self.table.columns
         if self.is_wide:
-            grid = _grid(self.table, range(len(columns)), _all_details)
+            grid = _grid(self.table, range(len(columns)), "all")
             grid.width = _width(grid, console, options)
             yield grid
             return
         shown = [i for i, x in enumerate(columns) if x.priority >= REQUIRED]
-        detail: Callable[[str], str] = _no_detail
+        details: Details = "none"
         optional = sorted(set(range(len(columns))) - set(shown), key=lambda i: -columns[i].priority)
         useful = [i for i in optional if columns[i].priority > MINOR]
         for i in (*useful, None, *optional[len(useful) :]):
             more = shown if i is None else sorted([*shown, i])
-            text = _first_detail if i is None else detail
-            if _width(_grid(self.table, more, text), console, options) <= options.max_width:
-                shown, detail = more, text
-        yield _grid(self.table, shown, detail)
+            more_details = "interval" if i is None else details
+            grid = _grid(self.table, more, more_details)
+            if _width(grid, console, options) <= options.max_width:
+                shown, details = more, more_details
+        yield _grid(self.table, shown, details)
 
 
 def _width(grid: Grid, console: Console, options: ConsoleOptions) -> int:
     return Measurement.get(console, options.update(max_width=_UNLIMITED), grid).maximum
 
 
-def _grid(table: Table, shown: Sequence[int], detail: Callable[[str], str]) -> Grid:
-    """Return the grid of some columns, with a text of each detail behind its entry."""
+def _grid(table: Table, shown: Sequence[int], details: Details) -> Grid:
+    """Return the grid of some columns."""
     grid = Grid(
         title=Text(table.title),
         caption=Text("\n".join([*table.notes, *_left_out(table, shown)])),
@@ -79,7 +82,7 @@ def _grid(table: Table, shown: Sequence[int], detail: Callable[[str], str]) -> G
         box=box.SIMPLE_HEAD,
         pad_edge=False,
     )
-    rows = [[_text(row[i], detail) for i in shown] for row in (*table.rows, *table.footer)]
+    rows = [[_text(row[i], details) for i in shown] for row in (*table.rows, *table.footer)]
     for place, column in enumerate(table.columns[i] for i in shown):
         justify = "left" if column.kind == "text" else "right"
         cells = [line.cell_len for row in rows for line in row[place].split()]
@@ -99,25 +102,15 @@ def _left_out(table: Table, shown: Sequence[int]) -> list[str]:
     return [f"Left out for want of width: {', '.join(names)}."] if names else []
 
 
-def _no_detail(_: str) -> str:
-    return ""
-
-
-def _first_detail(detail: str) -> str:
-    """Return the interval alone, on the line of its score."""
-    return f" [{detail.split(SEPARATOR)[0]}]"
-
-
-def _all_details(detail: str) -> str:
-    """Return a line for the interval, then one for the margin and the seeds."""
-    first, *details = detail.split(SEPARATOR)
-    lines = [first, SEPARATOR.join(details[:2]), *details[2:]]
-    return "".join(f"\n{line}" for line in lines if line)
-
-
-def _text(entry: Entry, detail: Callable[[str], str]) -> Text:
+def _text(entry: Entry, details: Details) -> Text:
+    """Return an entry; its details are a line for the interval, one for margin and seeds."""
+    first, *rest = entry.detail.split(SEPARATOR)
+    lines = [first, SEPARATOR.join(rest[:2]), *rest[2:]]
+    texts = {
+        "none": "",
+        "interval": f" [{first}]" if first else "",
+        "all": "".join(f"\n{line}" for line in lines if line),
+    }
     styles = {"bold": entry.emphasis, "underline": entry.underline}
     style = " ".join(style for style, reason in styles.items() if reason is not None)
-    return Text(entry.text, style).append(
-        detail(entry.detail) if entry.detail else "", "not bold not underline"
-    )
+    return Text(entry.text, style).append(texts[details], "not bold not underline")

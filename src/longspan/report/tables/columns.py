@@ -4,7 +4,7 @@ A new column is one entry here; terminal, page and exports follow.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -14,7 +14,6 @@ from longspan.report.leaderboard.values import (
     Cell,
     Cost,
     Leaderboard,
-    Placement,
     Row,
     TaskColumn,
 )
@@ -31,10 +30,9 @@ from longspan.report.numbers import (
     signed,
     significant,
 )
-from longspan.report.statistics.intervals import Interval, mean
-from longspan.report.statistics.survival import Survival
-from longspan.report.tables.table import Column, Entry
-from longspan.results import BASELINE, CrossEvaluation, Result
+from longspan.report.statistics.intervals import mean
+from longspan.report.tables.table import Column, Entry, Kind
+from longspan.results import BASELINE, Result
 from longspan.results.side_record import SideRecord
 
 S = TypeVar("S", bound=SideRecord)
@@ -52,7 +50,7 @@ class TaskRow:
     board: Leaderboard
     row: Row
     task: TaskColumn
-    cell: Cell | None
+    cell: Cell
     run: Result | None = None
     item: Any = None
 
@@ -66,37 +64,21 @@ class TaskRow:
         """Cost on the task, or of the run."""
         if self.run is not None:
             return cost_of_runs([self.run])
-        return self.cell.cost if self.cell else Cost()
+        return self.cell.cost
 
     @property
     def runs(self) -> tuple[Result, ...]:
         """Runs on the task, or the one run."""
         if self.run is not None:
             return (self.run,)
-        return self.cell.runs if self.cell else ()
-
-    @property
-    def placement(self) -> Placement | None:
-        """Place on the task."""
-        return self.cell.placement if self.cell else None
-
-    @property
-    def interval(self) -> Interval | None:
-        """Interval of the score."""
-        return self.cell.interval if self.cell else None
-
-    @property
-    def survival(self) -> Survival | None:
-        """Times to solve the task, where it has a goal."""
-        return self.cell.survival if self.cell else None
+        return self.cell.runs
 
     @property
     def baseline_cost(self) -> Cost:
         """Cost of the baseline on the task, where it was measured on the same hardware."""
         base = self.board.baseline_of(self.row)
-        cell = base.cells[self.board.columns.index(self.task)] if base else None
-        same = cell is not None and cell.cost.hardware == self.cost.hardware is not None
-        return cell.cost if cell and same else Cost()
+        cost = base.cells[self.board.columns.index(self.task)].cost if base else Cost()
+        return cost if cost.hardware == self.cost.hardware is not None else Cost()
 
 
 def task_rows(board: Leaderboard) -> list[TaskRow]:
@@ -121,13 +103,12 @@ def measured_task_rows(board: Leaderboard, column: int, records: Sequence[S]) ->
 
 def _run_key(one: Any) -> tuple[str, str, str, str, int]:
     """Return the key that a run and its side records share."""
-    task = one.trained_on.name if isinstance(one, CrossEvaluation) else one.task
-    return one.protocol, task, one.row_name, one.config_hash, one.seed
+    return one.protocol, one.task, one.row_name, one.config_hash, one.seed
 
 
-def name_entry(row: Row) -> Entry:
-    """Return the label of a row, with the mark of its mechanism."""
-    return Entry(value=row.label, text=row.label, mechanism=row.label)
+def mechanism_entry(name: str) -> Entry:
+    """Return the name of a mechanism or the label of its row, with its mark."""
+    return Entry(value=name, text=name, mechanism=name)
 
 
 def score_entry(value: Number | None, metric: Metric, detail: str = "") -> Entry:
@@ -153,57 +134,62 @@ def state_entry(value: Number | None, runs: Iterable[Result]) -> Entry:
 
 
 def _rank(line: TaskRow, end: int) -> int | None:
-    ranks = line.placement and line.placement.ranks
+    ranks = line.cell.placement and line.cell.placement.ranks
     return ranks[end] if ranks else None
+
+
+def _seeds(cell: Cell) -> int | None:
+    """Return the finished seeds of a cell; None where none was run."""
+    return len(cell.runs) if cell.runs or cell.failures else None
 
 
 def _end_of_steps(line: TaskRow, end: str) -> Number | None:
     """Return an end of the interval of the median steps, if it is finite."""
-    value = getattr(line.survival and line.survival.median_interval, end, math.inf)
+    survival = line.cell.survival
+    value = getattr(survival and survival.median_interval, end, math.inf)
     return None if math.isinf(value) else value
+
+
+def _cost(name: str, kind: Kind, field: str, show: Callable[[Any], str], about: str = "") -> Column:
+    """Return the column of a field of the cost."""
+    return Column(name, kind, about, lambda x: getattr(x.cost, field), show)
+
+
+def score_column(name: str, read: Callable[[TaskRow], Number | None], about: str = "") -> Column:
+    """Return the column of a value of the task's metric."""
+    return Column(name, "score", about, lambda x: score_entry(read(x), x.metric))
 
 
 FAMILY_ABOUT = "Class of Tay et al. 2022, Efficient Transformers: A Survey; dense: every pair."
 MARGIN = "Score less that of the majority class, or of the best rule if that is better."
 _FAMILY = Column("Family", "text", FAMILY_ABOUT, lambda x: x.row.family)
-ROW = Column("Mechanism", "text", value=name_entry)  # of tables whose subject is a row
-MECHANISM = Column("Mechanism", "text", value=lambda x: name_entry(x.row))
+ROW = Column(
+    "Mechanism", "text", value=lambda row: mechanism_entry(row.label)
+)  # of tables whose subject is a row
+PAIR = (  # of tables whose subject is a name with its value
+    Column("Setting", "text", value=lambda pair: pair[0]),
+    Column("Value", "text", value=lambda pair: pair[1], wraps=True),
+)
+MECHANISM = Column("Mechanism", "text", value=lambda x: mechanism_entry(x.row.label))
 TASK = Column("Task", "text", value=lambda x: x.task.label)
-PARAMETERS = Column("Parameters", "lower", value=lambda x: x.cost.parameters, show=magnitude)
-TOKENS_PER_SECOND = Column(
-    name="Tokens/s",
-    kind="higher",
-    about="Training, without padding.",
-    value=lambda x: x.cost.tokens_per_second,
-    show=magnitude,
+PARAMETERS = _cost("Parameters", "lower", "parameters", magnitude)
+TOKENS_PER_SECOND = _cost(
+    "Tokens/s", "higher", "tokens_per_second", magnitude, "Training, without padding."
 )
-_EXAMPLES_PER_SECOND = Column(
-    name="Examples/s",
-    kind="higher",
-    about="Training.",
-    value=lambda x: x.cost.examples_per_second,
-    show=magnitude,
+MEMORY = _cost("Memory", "lower", "peak_memory", memory, "Peak memory above the pre-run baseline.")
+INFERENCE_SPEED = _cost(
+    "Inference examples/s",
+    "higher",
+    "inference_examples_per_second",
+    magnitude,
+    "Forward passes on test, without gradients, in evaluation batches.",
 )
-MEMORY = Column(
-    name="Memory",
-    kind="lower",
-    about="Peak memory above the pre-run baseline.",
-    value=lambda x: x.cost.peak_memory,
-    show=memory,
-)
-INFERENCE_SPEED = Column(
-    name="Inference examples/s",
-    kind="higher",
-    about="Forward passes on test, without gradients, in evaluation batches.",
-    value=lambda x: x.cost.inference_examples_per_second,
-    show=magnitude,
-)
-INFERENCE_MEMORY = Column(
-    name="Inference memory",
-    kind="lower",
-    about="Peak memory of the evaluation on test, without the parameters.",
-    value=lambda x: x.cost.inference_peak_memory,
-    show=memory,
+INFERENCE_MEMORY = _cost(
+    "Inference memory",
+    "lower",
+    "inference_peak_memory",
+    memory,
+    "Peak memory of the evaluation on test, without the parameters.",
 )
 STATE = Column(
     name="State",
@@ -211,7 +197,7 @@ STATE = Column(
     about="Bytes that a causal model keeps between two tokens of one example.",
     value=lambda x: state_entry(x.cost.state_bytes, x.runs),
 )
-GFLOPS = Column("GFLOPs", "lower", "One example, forward.", lambda x: x.cost.gflops, significant)
+GFLOPS = _cost("GFLOPs", "lower", "gflops", significant, "One example, forward.")
 TRAINING_TIME = Column(
     name="Training time",
     kind="lower",
@@ -250,7 +236,7 @@ COST = (
         value=lambda x: quotient(x.cost.peak_memory, x.baseline_cost.peak_memory),
         show=ratio,
     ),
-    _EXAMPLES_PER_SECOND,
+    _cost("Examples/s", "higher", "examples_per_second", magnitude, "Training."),
     INFERENCE_SPEED,
     INFERENCE_MEMORY,
     TRAINING_TIME,
@@ -262,60 +248,56 @@ SCORES = (
     Column("Budget", "text", value=lambda x: x.board.budget),
     Column("Mechanism", "text", value=lambda x: x.row.mechanism),
     _FAMILY,
-    Column("Row", "text", value=lambda x: name_entry(x.row)),
+    Column("Row", "text", value=lambda x: mechanism_entry(x.row.label)),
     Column("Overridden", "text", value=lambda x: "yes" if x.row.is_overridden else "no"),
     TASK,
     Column("Data checksum", "text", value=lambda x: x.task.checksum, show=lambda sha: sha[:12]),
     Column("Metric", "text", value=lambda x: x.metric.name),
     Column("Unit", "text", value=lambda x: x.metric.unit),
-    Column("Chance", "score", value=lambda x: score_entry(x.task.chance, x.metric)),
-    Column("Majority", "score", value=lambda x: score_entry(x.task.majority, x.metric)),
+    score_column("Chance", lambda x: x.task.chance),
+    score_column("Majority", lambda x: x.task.majority),
     Column(
         name="Best rule",
         kind="text",
         about="Prediction without a model, of the best score on test.",
         value=lambda x: x.task.rule and x.task.rule.name.removeprefix("rule: "),
     ),
-    Column(
-        name="Best rule score",
-        kind="score",
-        value=lambda x: score_entry(x.task.rule and x.task.rule.value, x.metric),
-    ),
-    Column("Score", "score", value=lambda x: score_entry(x.cell and x.cell.score, x.metric)),
-    Column("Low", "score", value=lambda x: score_entry(x.interval and x.interval.low, x.metric)),
-    Column("High", "score", value=lambda x: score_entry(x.interval and x.interval.high, x.metric)),
-    Column("Interval over", "text", value=lambda x: x.interval and x.interval.over),
-    Column(
-        "Margin", "score", MARGIN, lambda x: difference_entry(x.cell and x.cell.margin, x.metric)
-    ),
-    Column("Seeds", "higher", value=lambda x: x.cell and len(x.cell.runs)),
+    score_column("Best rule score", lambda x: x.task.rule and x.task.rule.value),
+    score_column("Score", lambda x: x.cell.score),
+    score_column("Low", lambda x: x.cell.interval and x.cell.interval.low),
+    score_column("High", lambda x: x.cell.interval and x.cell.interval.high),
+    Column("Interval over", "text", value=lambda x: x.cell.interval and x.cell.interval.over),
+    Column("Margin", "score", MARGIN, lambda x: difference_entry(x.cell.margin, x.metric)),
+    Column("Seeds", "higher", value=lambda x: _seeds(x.cell)),
     Column(
         name="Goal",
         kind="text",
         about="Validation score that ends training.",
         value=lambda x: score_entry(x.task.goal, x.metric),
     ),
-    Column("Solved", "higher", "Seeds.", lambda x: x.survival and x.survival.solved),
-    Column("Median steps", "lower", value=lambda x: x.survival and x.survival.median),
+    Column("Solved", "higher", "Seeds.", lambda x: x.cell.survival and x.cell.survival.solved),
+    Column("Median steps", "lower", value=lambda x: x.cell.survival and x.cell.survival.median),
     Column("Steps low", "lower", value=lambda x: _end_of_steps(x, "low")),
     Column("Steps high", "lower", value=lambda x: _end_of_steps(x, "high")),
-    Column("Failed", "text", value=lambda x: x.cell and x.cell.failure_kinds),
+    Column("Failed", "text", value=lambda x: x.cell.failure_kinds),
     Column("Best rank", "lower", value=lambda x: _rank(x, 0)),
     Column("Worst rank", "lower", value=lambda x: _rank(x, 1)),
     Column(
         name="Difference",
         kind="score",
         about=f"Score less that of {BASELINE}; mean steps where the task has a goal.",
-        value=lambda x: difference_entry(x.placement and x.placement.difference, x.task.ranked_by),
+        value=lambda x: difference_entry(
+            getattr(x.cell.placement, "difference", None), x.task.ranked_by
+        ),
     ),
-    Column("P", "lower", value=lambda x: x.placement and x.placement.p, show=p_value),
+    Column("P", "lower", value=lambda x: x.cell.placement and x.cell.placement.p, show=p_value),
     Column(
         name="P adjusted",
         kind="lower",
-        value=lambda x: x.placement and x.placement.adjusted_p,
+        value=lambda x: x.cell.placement and x.cell.placement.adjusted_p,
         show=p_value,
     ),
-    Column("Mean", "score", value=lambda x: score_entry(x.row.overall.score, x.metric)),
+    score_column("Mean", lambda x: x.row.overall.score),
     PARAMETERS,
     Column(
         name="Parameter excess",
@@ -328,12 +310,12 @@ SCORES = (
     replace(MEMORY, name="Peak memory bytes"),
     replace(INFERENCE_SPEED, name="Inference examples per second"),
     replace(INFERENCE_MEMORY, name="Inference peak memory bytes"),
-    Column("State bytes", "lower", value=lambda x: x.cost.state_bytes),
+    _cost("State bytes", "lower", "state_bytes", str),
     GFLOPS,
     Column(
         name="Backend",
         kind="text",
-        value=lambda x: x.cell and ", ".join(sorted({run.backend_used for run in x.cell.runs})),
+        value=lambda x: ", ".join(sorted({run.backend_used for run in x.cell.runs})),
     ),
     _HARDWARE,
 )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.numbers import percent, signed
-from longspan.report.tables.columns import measured_task_rows, name_entry
+from longspan.report.tables.columns import MECHANISM, measured_task_rows
 from longspan.report.tables.table import Column, Entry, Table, Value, make_table
 from longspan.results import ContextUse
 
@@ -162,7 +162,7 @@ def bucket_means(x: Measured) -> Iterator[Measured]:
 
 
 _RUN = (
-    Column("Mechanism", "text", value=lambda x: name_entry(x.row)),
+    MECHANISM,
     Column("Seed", "text", value=lambda x: x.use.seed),
 )
 _SPLIT = Column("Split", "text", value=lambda x: x.use.split)

@@ -138,7 +138,7 @@ def _tasks(board: Leaderboard, *, is_lra: bool) -> list[_Scores]:
             board.title,
             column.label,
             column.metric,
-            {name: cell.score for name, row in rows.items() if (cell := row.cells[i])},
+            {name: row.cells[i].score for name, row in rows.items()},
         )
         for i in at
         if (column := board.columns[i]).has_rules

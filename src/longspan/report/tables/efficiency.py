@@ -92,7 +92,13 @@ def _measured_table(
             ratio,
         ),
         Column("Of the limit, %", "higher", value=lambda x: x.useful, show=percent),
-        Column("Executed", "lower", "", _executed, ratio, priority=MINOR),
+        Column(
+            name="Executed",
+            kind="lower",
+            value=lambda x: quotient(x.executed_flops or None, x.flops),
+            show=ratio,
+            priority=MINOR,
+        ),
         Column("Backend", "text", value=lambda x: x.backend, priority=MINOR),
     ]
     rows = sorted(measurements, key=lambda x: (x.length, x.mechanism != BASELINE))
@@ -142,10 +148,6 @@ def _time(x: Measurement) -> Entry:
         return Entry(value=None, text=x.state, detail=x.reason or "")
     spread = f"{duration_of(x.minimum)} to {duration_of(x.maximum)}"
     return Entry(value=x.median, text=duration_of(x.median), detail=spread)
-
-
-def _executed(x: Measurement) -> float | None:
-    return quotient(x.executed_flops or None, x.flops)
 
 
 def _growth_table(
@@ -199,14 +201,10 @@ def _comparisons(
         if base is None or figure.mechanism == BASELINE:
             continue
         printed = float(figure.value) / float(base)
-        for one in trained:
-            here = ours[figure.quantity](one, trained) if _is_same(one, figure) else None
-            if here is not None:
+        same = (x for x in trained if x.mechanism == figure.mechanism)
+        for one in (x for x in same if is_at_length(x.length, figure)):
+            if (here := ours[figure.quantity](one, trained)) is not None:
                 yield _Compared(figure, printed, here, one)
-
-
-def _is_same(one: Measurement, figure: PublishedFigure) -> bool:
-    return one.mechanism == figure.mechanism and is_at_length(one.length, figure)
 
 
 def _published_table(record: EfficiencyRecord, compared: Sequence[_Compared]) -> Table:

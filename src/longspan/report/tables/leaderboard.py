@@ -92,6 +92,7 @@ _TIME_RULE = (
     "seeds, after Holm's correction for the pairs that can reach it; scores rank nothing."
 )
 AT_CHANCE = "at chance"
+_ALONE = "Ranked among each other alone: rows that override"
 BASELINES = ("majority class", "chance")
 
 
@@ -135,7 +136,7 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
         about=LEGEND,
         footer=_footer(board, count_times(columns), len(columns)),
         notes=(
-            *_of_overrides(group),
+            *([f"{_ALONE} {group.overrides}."] if group.overrides else []),
             *_numbered(board, group),
             *_intervals(group),
             *time_notes(board),
@@ -151,7 +152,7 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
 
 def _records(row: Row) -> list[Result | Failure]:
     records: list[Result | Failure] = []
-    for cell in filter(None, row.cells):
+    for cell in row.cells:
         records.extend(cell.runs)
         records.extend(cell.failures)
     return records
@@ -163,12 +164,6 @@ def _title(board: Leaderboard, group: RowGroup) -> str:
     if metric is None:
         return f"Leaderboard of {name}: test scores"
     return f"Leaderboard of {name}: test {metric_name(metric)}"
-
-
-def _of_overrides(group: RowGroup) -> list[str]:
-    if not group.overrides:
-        return []
-    return [f"Ranked among each other alone: rows that override {group.overrides}."]
 
 
 def _columns(board: Leaderboard, group: RowGroup) -> list[Column]:
@@ -233,8 +228,8 @@ def _time_columns(board: Leaderboard, i: int) -> list[Column]:
     return [replace(column, role="time") for column in columns]
 
 
-def _solved(cell: Cell | None) -> Entry:
-    if cell is None or (times := cell.survival) is None:
+def _solved(cell: Cell) -> Entry:
+    if (times := cell.survival) is None:
         return Entry(value=None)
     number = len(times.times)
     low, high = wilson(times.share, number)
@@ -244,9 +239,9 @@ def _solved(cell: Cell | None) -> Entry:
     return Entry(times.share, f"{times.solved}/{number}", SEPARATOR.join(details))
 
 
-def _steps(cell: Cell | None) -> Entry:
+def _steps(cell: Cell) -> Entry:
     """Return the median steps; a dash and the last step without a median."""
-    if cell is None or (times := cell.survival) is None:
+    if (times := cell.survival) is None:
         return Entry(value=None)
     ends, median = times.median_interval, times.median
     text = f"> {times.horizon:,}" if median is None else f"{median:,}"
@@ -280,11 +275,11 @@ def _task_column(board: Leaderboard, i: int) -> Column:
     )
 
 
-def _score(cell: Cell | None, column: TaskColumn) -> Entry:
-    if cell is None or cell.score is None:
-        kinds = cell.failure_kinds if cell else None
+def _score(cell: Cell, column: TaskColumn) -> Entry:
+    if cell.score is None:
+        kinds = cell.failure_kinds
         detail = ""
-        if cell and kinds:
+        if kinds:
             attempts = count(len(cell.runs) + len(cell.failures), "seed")
             detail = f"{len(cell.failures)} of {attempts}"
         return Entry(value=None, text=kinds or MISSING, detail=detail)
@@ -343,9 +338,7 @@ def _parameters(row: Row) -> Entry:
 
 
 def _state(row: Row) -> Entry:
-    return state_entry(
-        row.cost.state_bytes, [run for x in filter(None, row.cells) for run in x.runs]
-    )
+    return state_entry(row.cost.state_bytes, [run for cell in row.cells for run in cell.runs])
 
 
 def _footer(board: Leaderboard, lead: int, width: int) -> list[Entries]:
@@ -383,7 +376,7 @@ def _numbered(board: Leaderboard, group: RowGroup) -> list[str]:
 
 def _intervals(group: RowGroup) -> list[str]:
     """Return a note on what the intervals of this table cover."""
-    cells = [cell for row in group.rows for cell in row.cells if cell and cell.interval]
+    cells = [cell for row in group.rows for cell in row.cells]
     kinds = Counter(cell.interval.over for cell in cells if cell.interval)
     if len(kinds) < 2:
         return [f"All intervals cover {kind}." for kind in kinds]

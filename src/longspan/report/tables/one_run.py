@@ -15,10 +15,6 @@ from longspan.report.tables.table import SEPARATOR, Column, Entry, Table, loss_e
 from longspan.results import Point, Result, Slice
 from longspan.results.commands import run_command
 
-_PAIR = (
-    Column("Setting", "text", value=lambda pair: pair[0]),
-    Column("Value", "text", value=lambda pair: pair[1], wraps=True),
-)
 SCORE = (
     "The selected checkpoint, without dropout; train is a sample of the split. The interval covers "
     "test examples and says nothing about other seeds."
@@ -28,7 +24,7 @@ SCORE = (
 def _only_cell(board: Leaderboard) -> Cell:
     """Return the only cell of a leaderboard of one run."""
     (row,) = board.rows
-    (cell,) = (cell for cell in row.cells if cell is not None)
+    (cell,) = row.cells
     return cell
 
 
@@ -107,7 +103,7 @@ def curve(board: Leaderboard) -> list[Table]:
     shown = (
         Column("Step", "higher", value=lambda point: point.step, show=lambda x: f"{x:,}"),
         Column("Time", "lower", value=lambda point: point.seconds, show=duration),
-        Column("Learning rate", "higher", value=lambda point: point.learning_rate, show=_short),
+        Column("Learning rate", "higher", "", lambda x: x.learning_rate, lambda x: f"{x:.3g}"),
         Column("Training loss", "lower", value=lambda x: loss_entry(x.train_loss, run.main)),
         Column("Validation loss", "lower", value=lambda x: loss_entry(x.validation_loss, run.main)),
         Column(
@@ -128,10 +124,6 @@ def _validation(point: Point, run: Result) -> Entry:
     return Entry(value=entry.value, text=entry.text, emphasis="tested checkpoint")
 
 
-def _short(value: float) -> str:
-    return f"{value:.3g}"
-
-
 def cost(board: Leaderboard) -> list[Table]:
     """Return the measured costs of a run, one in each row."""
     (line,) = (line for line in task_rows(board) if line.runs)
@@ -142,7 +134,7 @@ def cost(board: Leaderboard) -> list[Table]:
         if entry.value is not None and column not in (columns.MECHANISM, columns.TASK)
     ]
     pairs.append(("Training steps", f"{_only_run(board).steps:,}"))
-    return [make_table("run-cost", "Cost", _PAIR, pairs)]
+    return [make_table("run-cost", "Cost", columns.PAIR, pairs)]
 
 
 def configuration(board: Leaderboard) -> list[Table]:
@@ -157,7 +149,7 @@ def configuration(board: Leaderboard) -> list[Table]:
         ("changed by the budget", changed),
         *flatten(run.config).items(),
     ]
-    return [make_table("run-configuration", "Configuration", _PAIR, _texts(pairs))]
+    return [make_table("run-configuration", "Configuration", columns.PAIR, _texts(pairs))]
 
 
 def provenance(board: Leaderboard) -> list[Table]:
@@ -179,7 +171,7 @@ def provenance(board: Leaderboard) -> list[Table]:
         *_start(run),
         *((f"version of {name}", version) for name, version in sorted(run.versions.items())),
     ]
-    return [make_table("run-provenance", "Provenance", _PAIR, _texts(pairs))]
+    return [make_table("run-provenance", "Provenance", columns.PAIR, _texts(pairs))]
 
 
 def _start(run: Result) -> list[tuple[str, Any]]:

@@ -17,7 +17,7 @@ from longspan.metrics import METRICS, Metric
 from longspan.report.leaderboard.values import Cell, Leaderboard
 from longspan.report.numbers import Number, magnitude, quotient, ratio, score, significant
 from longspan.report.statistics.intervals import mean
-from longspan.report.tables.columns import mean_score_on
+from longspan.report.tables.columns import mean_score_on, mechanism_entry
 from longspan.report.tables.leaderboard import interval_text
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import BASELINE
@@ -212,7 +212,7 @@ def _row_comparisons(
         for row in board.rows if column.task == figure.task else ():
             cell = row.cells[i]
             value = _our_value(cell, figure) if row.row_name == figure.mechanism else None
-            if cell is None or value is None:
+            if value is None:
                 continue
             is_same = board.protocol == figure.protocol and not row.is_overridden
             is_main = figure.metric is not None and cell.runs[0].metric == figure.quantity
@@ -238,26 +238,21 @@ def is_at_length(length: int, figure: PublishedFigure) -> bool:
     return published is None or abs(length - published) <= _LENGTH_TOLERANCE * published
 
 
-def _our_value(cell: Cell | None, figure: PublishedFigure) -> Number | None:
+def _our_value(cell: Cell, figure: PublishedFigure) -> Number | None:
     """Return our value at the published length, or None."""
-    if cell is None or not cell.runs or not is_at_length(cell.runs[0].length, figure):
+    if not cell.runs or not is_at_length(cell.runs[0].length, figure):
         return None
     return _column_of(figure).value(cell)  # type: ignore[return-value]
 
 
 def _our_base(board: Leaderboard, i: int, cell: Cell, figure: PublishedFigure) -> Number | None:
-    base = board.baseline.cells[i] if board.baseline else None
-    same = base is not None and base.cost.hardware == cell.cost.hardware
+    base = board.baseline.cells[i] if board.baseline else Cell()
+    same = base.cost.hardware == cell.cost.hardware
     return _our_value(base, figure) if same or figure.quantity not in _ON_HARDWARE else None
 
 
-def _mechanism(x: Comparison) -> Entry:
-    name = x.published.mechanism
-    return Entry(value=name, text=name, mechanism=name)
-
-
 COLUMNS = (
-    Column("Mechanism", "text", value=_mechanism),
+    Column("Mechanism", "text", value=lambda x: mechanism_entry(x.published.mechanism)),
     Column("Task", "text", value=lambda x: x.published.task),
     Column("Quantity", "text", value=lambda x: _column_of(x.published).name),
     Column("Length", "lower", "Tokens.", lambda x: x.published.length, lambda n: f"{n:,}"),

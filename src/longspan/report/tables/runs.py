@@ -1,6 +1,6 @@
 """Tables about a mechanism on a task: every score, cost, gap, search, alarms, failures."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +8,7 @@ from longspan.config import flatten
 from longspan.report.leaderboard.grouping import hardware_of, list_values, value_text
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.leaderboard.verdict import verdict_sentences
-from longspan.report.numbers import Number, percent, score_difference
+from longspan.report.numbers import Number, percent, quotient, score_difference
 from longspan.report.statistics.intervals import mean
 from longspan.report.tables import columns
 from longspan.report.tables.columns import (
@@ -16,12 +16,13 @@ from longspan.report.tables.columns import (
     INFERENCE_SPEED,
     MECHANISM,
     MEMORY,
+    PAIR,
     TASK,
     TOKENS_PER_SECOND,
     TRAINING_TIME,
     TaskRow,
     mean_score_on,
-    score_entry,
+    score_column,
     task_rows,
 )
 from longspan.report.tables.table import Column, Entry, Kind, Table, loss_entry, make_table
@@ -57,17 +58,6 @@ def _gap(line: TaskRow) -> Entry:
     return Entry(value=gap, text=score_difference(gap, line.metric))
 
 
-def _data_wait(run: Result) -> float | None:
-    """Return the share of the training time spent waiting for batches."""
-    wait = run.data_wait_seconds
-    return None if wait is None or not run.seconds else wait / run.seconds
-
-
-def _train_examples(runs: Iterable[Result]) -> int | None:
-    sizes = [run.scores["train"].num_examples for run in runs if "train" in run.scores]
-    return min(sizes, default=None)
-
-
 def _trial(line: TaskRow) -> Entry:
     trial = line.item
     assert line.run is not None
@@ -79,14 +69,9 @@ def _trial(line: TaskRow) -> Entry:
     return Entry(value=text, text=text, emphasis="chosen" if is_selected else None)
 
 
-def _trial_score(line: TaskRow) -> Entry:
-    metrics = line.item.metrics or {}
-    return score_entry(metrics.get(line.metric.name), line.metric)
-
-
-def _trial_test(line: TaskRow) -> Entry:
-    metrics = line.item.test_metrics or {}
-    return score_entry(metrics.get(line.metric.name), line.metric)
+def _mean_on(split: str, about: str = "") -> Column:
+    """Return the column of the mean score on a split."""
+    return score_column(split.capitalize(), lambda x: mean_score_on(x.runs, split), about)
 
 
 def _test_field(line: TaskRow, name: str) -> Number | None:
@@ -101,42 +86,38 @@ _DATA_WAIT = Column(
     name="Data wait",
     kind="lower",
     about="Share of the training time spent waiting for batches.",
-    value=lambda x: mean([_data_wait(run) for run in x.runs]),
+    value=lambda x: mean([quotient(run.data_wait_seconds, run.seconds) for run in x.runs]),
     show=lambda share: f"{percent(share)} %",
 )
-VALIDATION = Column(
-    name="Validation",
-    kind="score",
-    value=lambda x: score_entry(mean_score_on(x.runs, "validation"), x.metric),
-)
-TEST = Column(
-    name="Test",
-    kind="score",
-    value=lambda x: score_entry(mean_score_on(x.runs, "test"), x.metric),
-)
+VALIDATION, TEST = _mean_on("validation"), _mean_on("test")
 _GENERALIZATION_GAP_COLUMNS = (
     MECHANISM,
     TASK,
-    Column(
-        name="Train",
-        kind="score",
-        about="A sample of the split, without dropout.",
-        value=lambda x: score_entry(mean_score_on(x.runs, "train"), x.metric),
-    ),
+    _mean_on("train", "A sample of the split, without dropout."),
     VALIDATION,
     TEST,
     Column("Gap", "lower", "Advantage of train over test.", _gap),
-    Column("Train examples", "higher", "Size of the sample.", lambda x: _train_examples(x.runs)),
+    Column(
+        name="Train examples",
+        kind="higher",
+        about="Size of the sample.",
+        value=lambda x: min(
+            (run.scores["train"].num_examples for run in x.runs if "train" in run.scores),
+            default=None,
+        ),
+    ),
     Column("Seeds", "higher", value=lambda x: len(x.runs)),
 )
 
-_TRIAL_TEST = Column("Test", "score", "Not read by the selection.", _trial_test)
+_TRIAL_TEST = score_column(
+    "Test", lambda x: (x.item.test_metrics or {}).get(x.metric.name), "Not read by the selection."
+)
 _TUNING_COLUMNS = (
     MECHANISM,
     TASK,
     SEED,
     Column("Trial", "text", "Changed fields.", _trial),
-    Column("Validation", "score", value=_trial_score),
+    score_column("Validation", lambda x: (x.item.metrics or {}).get(x.metric.name)),
     _TRIAL_TEST,
     Column("Failed", "text", value=lambda x: x.item.failure),
     Column("Rule", "text", value=lambda x: x.run.tuning.rule),
@@ -191,7 +172,7 @@ COMMANDS = Column(
     name="Commands",
     kind="text",
     about="Lines that repeat the runs.",
-    value=lambda x: x.cell and "\n".join(commands_of((*x.cell.runs, *x.cell.failures))),
+    value=lambda x: "\n".join(commands_of((*x.cell.runs, *x.cell.failures))),
 )
 
 
@@ -247,10 +228,7 @@ def alarms(board: Leaderboard) -> list[Table]:
 def failures(board: Leaderboard) -> list[Table]:
     """Return the failed runs."""
     lines = [
-        replace(line, item=failure)
-        for line in task_rows(board)
-        if line.cell
-        for failure in line.cell.failures
+        replace(line, item=failure) for line in task_rows(board) for failure in line.cell.failures
     ]
     return _table(board, "failures", "Failures", _FAILURES_COLUMNS, lines, _FAILURES)
 
@@ -275,7 +253,9 @@ FACTS: dict[str, Callable[[Result], Any]] = {
     "data sha256": lambda run: run.data_checksum,
     "longest example": lambda run: run.length,
     "checkpoint selected on": lambda run: run.selected_on,
-    "changes by the budget": lambda run: list_values(_budget_changes(run)),
+    "changes by the budget": lambda run: list_values(
+        run.resolved_budget.changes if run.resolved_budget else {}
+    ),
     "parameters": lambda run: run.num_parameters,
     "parameters with full": lambda run: run.full_num_parameters,
     "FLOPs": lambda run: run.flops,
@@ -287,12 +267,6 @@ FACTS: dict[str, Callable[[Result], Any]] = {
     "files outside the commit": lambda run: ", ".join(run.own_files),
     "date": lambda run: run.date,
 }
-
-
-COMMON = (
-    Column("Setting", "text", value=lambda pair: pair[0]),
-    Column("Value", "text", value=lambda pair: pair[1]),
-)
 
 
 def settings(board: Leaderboard) -> list[Table]:
@@ -315,7 +289,7 @@ def settings(board: Leaderboard) -> list[Table]:
         by_scope[_scope(lines, name)].append(_column(name, lines))
     title = f"{board.title}-settings"
     common = [(column.name, value_text(lines[0].item.get(column.name))) for column in by_scope[0]]
-    tables = [make_table(f"{title}-common", f"Settings of all runs, {board.title}", COMMON, common)]
+    tables = [make_table(f"{title}-common", f"Settings of all runs, {board.title}", PAIR, common)]
     for scope, label, by in ((1, "task", [TASK]), (2, "mechanism and task", [MECHANISM, TASK])):
         if by_scope[scope]:
             first = {tuple(one.entry(line).text for one in by): line for line in lines[::-1]}
@@ -349,10 +323,6 @@ def _describe(run: Result) -> dict[str, Any]:
         **{name: read(run) for name, read in FACTS.items()},
         **{f"version of {name}": version for name, version in run.versions.items()},
     }
-
-
-def _budget_changes(run: Result) -> dict[str, Any]:
-    return run.resolved_budget.changes if run.resolved_budget else {}
 
 
 def _scope(lines: Sequence[TaskRow], name: str) -> int:

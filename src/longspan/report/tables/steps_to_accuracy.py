@@ -52,9 +52,9 @@ def _columns(task: int, goal: float, metric: Metric, has_seeds: bool) -> list[Co
     def first(row: Row) -> list[Evaluation | None]:
         return [first_reaching(run, run.metric, goal) for run in row.runs(task)]
 
-    shown = metric.format(goal)
+    shown, steps = metric.format(goal), "{:,.0f}".format
     columns = [
-        Column(f"Steps to {shown}", "lower", value=lambda row: _entry(first(row), 0, _steps)),
+        Column(f"Steps to {shown}", "lower", value=lambda row: _entry(first(row), 0, steps)),
         Column(f"Seconds to {shown}", "lower", value=lambda row: _entry(first(row), 1, duration)),
     ]
     if has_seeds:
@@ -71,10 +71,6 @@ def _entry(first: Sequence[Evaluation | None], place: int, show: Callable[[float
         text=MISSING if value is None else show(value),
         detail=_seeds(first) if is_partial else "",
     )
-
-
-def _steps(value: float) -> str:
-    return f"{value:,.0f}"
 
 
 def _seeds(first: Sequence[Evaluation | None]) -> str:

@@ -13,7 +13,7 @@ from longspan.report.leaderboard.levels import best_floor
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.numbers import Number, count, memory
 from longspan.report.statistics.intervals import mean
-from longspan.report.tables.columns import measured_task_rows, score_entry
+from longspan.report.tables.columns import measured_task_rows, mechanism_entry, score_entry
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import ROW, VARIANT, CrossEvaluation, Result
 
@@ -64,7 +64,7 @@ def sweep_points(board: Leaderboard, option: str | None) -> list[SweepPoint]:
     """
     if option is None:
         return []
-    cells = [cell for row in board.rows for cell in row.cells if cell]
+    cells = [cell for row in board.rows for cell in row.cells]
     scored = [(run, _settings(run)) for x in cells for run in x.runs if "test" in run.scores]
     floors = {run.stem: best_floor(cell.runs, "test") for cell in cells for run in cell.runs}
     points = []
@@ -195,7 +195,7 @@ def _table(
     """Return a table with a column for each value; a row has one group and one row of it."""
     columns = [
         Column("Task", "text", value=lambda x: x[0].group),
-        Column("Mechanism", "text", value=lambda x: Entry(x[0].row, x[0].row, mechanism=x[0].row)),
+        Column("Mechanism", "text", value=lambda x: mechanism_entry(x[0].row)),
         *(
             Column(place_text(x, option), "score", value=partial(_entry, place=x))
             for x in places_of(points)
