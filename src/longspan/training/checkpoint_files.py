@@ -7,7 +7,7 @@ tensor, state or configuration is loaded.
 from pathlib import Path
 from typing import Any
 
-from longspan.errors import DataError, UnreadableError
+from longspan.errors import DataError
 from longspan.files import file_sha256, read_json, write_json
 from longspan.temporaries import sweep_temporaries
 
@@ -40,21 +40,6 @@ def verify_checksums(folder: Path) -> None:
             raise DataError(
                 f"{folder / name} is damaged: found {_format(actual)}, expected {_format(recorded)}"
             )
-
-
-def is_intact(path: Path) -> bool:
-    """Return whether a path is a folder whose files are those of its checksums.
-
-    Raises:
-        UnreadableError: the system does not read a file now.
-    """
-    try:
-        verify_checksums(path)
-    except UnreadableError:
-        raise
-    except DataError:
-        return False
-    return True
 
 
 def _is_listed(name: str) -> bool:

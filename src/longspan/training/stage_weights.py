@@ -12,9 +12,10 @@ from longspan.errors import OptionError
 from longspan.models import LongspanConfig, LongspanDualEncoder, LongspanPreTrainedModel
 from longspan.models.conversion.family import POSITIONS
 from longspan.models.conversion.positions import stretch_own_table
+from longspan.models.conversion.source import read_tensors
 from longspan.models.conversion.weights import matches, start_projections
 from longspan.results import StartRecord
-from longspan.training.checkpoint_folder import read_config, read_weights
+from longspan.training.checkpoint_folder import read_config
 
 # Fields of an encoder-decoder that an encoder, from which it may start, does not have.
 _OF_DECODERS = ("is_encoder_decoder",)
@@ -53,7 +54,7 @@ def load_checkpoint(
     there, here, state = read_config(folder), model.config, model.state_dict()
     if reasons := find_architecture_refusals(there, here):
         raise OptionError(f"{folder} has another architecture: {'; '.join(reasons)}")
-    weights = _named_as(model, read_weights(folder), there)
+    weights = _named_as(model, read_tensors(folder), there)
     taken = _taken(weights, state, there, model, is_same_task)
     taken = _with_initial_rows(taken, state, there, here)
     extended = None
