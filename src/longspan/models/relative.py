@@ -20,6 +20,7 @@ form open:
 """
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -212,25 +213,24 @@ def add_positions(
     return q, {} if shared is None else {"relative": shared.to(q.dtype)}
 
 
-def relative_refusals(config: "LongspanConfig") -> list[str]:
-    """Return the reasons why a model cannot have the relative positions of its configuration."""
-    reasons, trait = [], _required_trait(config)
+def relative_refusals(config: "LongspanConfig") -> Iterator[str]:
+    """Yield the reasons why a model cannot have the relative positions of its configuration."""
+    trait = _required_trait(config)
     names = dict.fromkeys(config.attention_names)
     unable = [x for x in names if trait and not getattr(MECHANISMS[x].traits, trait)]
     if trait and unable:
         able = [name for name, cls in MECHANISMS.items() if getattr(cls.traits, trait)]
-        reasons.append(
+        yield (
             f"{_chosen_field(config)} adds numbers to scores, which {unable[0]} does not "
             f"support; use one of {', '.join(able)}, or another position"
         )
     if config.has_relative_attention_bias and config.position in TRAITS:
-        reasons.append(
+        yield (
             f"has_relative_attention_bias=True with position={config.position!r}: both add numbers "
             "to scores; set one of them"
         )
     if has_buckets(config):
-        reasons += _bucket_refusals(config)
-    return reasons
+        yield from _bucket_refusals(config)
 
 
 def _required_trait(config: "LongspanConfig") -> str | None:
@@ -245,20 +245,19 @@ def _chosen_field(config: "LongspanConfig") -> str:
     return f"position={config.position!r}"
 
 
-def _bucket_refusals(config: "LongspanConfig") -> list[str]:
-    """Return the reasons why buckets cannot hold the distances."""
+def _bucket_refusals(config: "LongspanConfig") -> Iterator[str]:
+    """Yield the reason why buckets cannot hold the distances."""
     buckets = config.relative_attention_num_buckets
     farthest = config.relative_attention_max_distance
     sides = 1 if config.is_decoder else 2
+    exact = buckets // sides // 2
     if buckets < 2 * sides or buckets % sides:
-        return [
+        yield (
             f"relative_attention_num_buckets must be at least {2 * sides}, and even unless "
             f"is_decoder=True, got {buckets}"
-        ]
-    exact = buckets // sides // 2
-    if farthest <= exact:
-        return [
+        )
+    elif farthest <= exact:
+        yield (
             f"relative_attention_max_distance must be greater than {exact}, the distances with a "
             f"bucket of their own, got {farthest}; change it or relative_attention_num_buckets"
-        ]
-    return []
+        )
