@@ -155,16 +155,13 @@ class RelativePositions2D(nn.Module):
                 f"position='relative_2d' was built for images of {self.side} x {self.side} pixels, "
                 f"got an input of {length}; use whole images, or another position encoding"
             )
-        bias = self.offsets(self._entries(device)).permute(2, 0, 1)[None]
-        return F.pad(bias, (1, 0, 1, 0)) if length > pixels else bias
-
-    def _entries(self, device: torch.device | None) -> Int[Tensor, "P P"]:
-        """Return the entry of the table for each pair of pixels."""
-        pixel = torch.arange(self.side**2, device=device or self.offsets.weight.device)
+        pixel = torch.arange(pixels, device=device or self.offsets.weight.device)
         row, column = (
             x[:, None] - x + self.side - 1 for x in (pixel // self.side, pixel % self.side)
         )
-        return row * (2 * self.side - 1) + column
+        entries = row * (2 * self.side - 1) + column
+        bias = self.offsets(entries).permute(2, 0, 1)[None]
+        return F.pad(bias, (1, 0, 1, 0)) if length > pixels else bias
 
 
 def image_side(pixels: int) -> int | None:

@@ -116,8 +116,7 @@ def warm_up(
     for batches in (queries, documents.batches(batch_size)):
         batch = next(batches)
         (shard,) = group.shard_rows(len(batch.rows))
-        inputs = model_inputs(model, batch.inputs, device)
-        model(**{name: x[shard.rows] for name, x in inputs.items()}, return_loss=False)
+        model(**model_inputs(model, batch.inputs, device, shard.rows), return_loss=False)
     model.train(training)
 
 
@@ -138,8 +137,7 @@ def _score_batches(
         for batch in prefetched:
             first_rows = first_rows or len(batch.rows)
             shard = stream.shard(group, len(batch.rows), first_rows)
-            inputs = model_inputs(model, batch.inputs, device)
-            shard_inputs = {name: x[shard.rows] for name, x in inputs.items()}
+            shard_inputs = model_inputs(model, batch.inputs, device, shard.rows)
             targets = batch.targets[shard.rows].to(device, non_blocking=True)
             labels = label_arguments(model, task, sums.logit_metrics, targets)
             output = model(**shard_inputs, **labels, **stream.arguments(batch, shard))

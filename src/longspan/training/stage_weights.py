@@ -16,10 +16,10 @@ from longspan.models.conversion.source import read_tensors
 from longspan.models.conversion.weights import matches, start_projections
 from longspan.results import StartRecord
 from longspan.training.checkpoint_folder import read_config
+from longspan.wording import first_of
 
 # Fields of an encoder-decoder that an encoder, from which it may start, does not have.
 _OF_DECODERS = ("is_encoder_decoder",)
-_MOST_NAMES = 5  # names of weights that one message lists
 
 
 def load_checkpoint(
@@ -225,7 +225,7 @@ def _check_shapes(
     lengths = [config.max_position_embeddings for config in (there, here)]
     if lengths[0] != lengths[1]:
         remedy = f"use {lengths[0]} tokens as the checkpoint does, not {lengths[1]}, and {remedy}"
-    raise OptionError(f"weights of {folder} have other shapes: {_list(wrong)}; {remedy}")
+    raise OptionError(f"weights of {folder} have other shapes: {first_of(wrong)}; {remedy}")
 
 
 def _check_complete(
@@ -245,11 +245,6 @@ def _check_complete(
     inner = [x for x in inner if not matches((x.removeprefix(prefix),), new_parts)]
     if inner:
         raise OptionError(
-            f"{folder} lacks weights of the Transformer: {_list(inner)}; keep the checkpoint's "
+            f"{folder} lacks weights of the Transformer: {first_of(inner)}; keep the checkpoint's "
             "mechanism and pooling, or pretrain with those of this run"
         )
-
-
-def _list(items: list[str]) -> str:
-    more = len(items) - _MOST_NAMES
-    return ", ".join(items[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
