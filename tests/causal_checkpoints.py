@@ -15,7 +15,6 @@ from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.tasks import Task, TaskInfo
 from longspan.tokenizers import make_fast_tokenizer
 from longspan.training.checkpoint import Checkpoints
-from longspan.training.checkpoint_pointer import Pointer, SavedNames, write_pointer
 
 PROMPT = "Größe: 3 €. "
 
@@ -99,8 +98,7 @@ def save_run(runs, cache, model=None, task="toy_bytes"):
     write_state(folder, RunState(config=config, overrides={}, data_checksum=opened.checksum))
     model = model or make_model()
     model.config.architectures = [type(model).__name__]  # as the arena does
-    best = Checkpoints(folder).save_best(model, 1)
-    write_pointer(folder, Pointer(SavedNames(last=None, best=best)))
+    Checkpoints(folder).save_best(model, 1)
     record = runs / "run.json"
     record.write_text("{}")
     return record

@@ -35,7 +35,7 @@ from longspan.tasks.ranking import beir_files as beir
 from longspan.tasks.ranking.dpr_files import DprFiles
 from longspan.tasks.source_report import Report
 from longspan.tasks.summaries import papers
-from longspan.training.checkpoint_folder import read_config, read_weights
+from longspan.training.checkpoint_folder import read_config
 
 STATUS = Path("/proc/self/statm")  # first the pages of memory of this process
 SECONDS, BYTES = 5, 1 << 30
@@ -120,14 +120,13 @@ DOORS = {
     "rows": ("rows.parquet", lambda x: load_table(x, ""), None),
     "checkpoint": ("config.json", of_folder(open_checkpoint), None),
     "configuration": ("config.json", of_folder(read_config), LARGE),
-    "weights": ("model.safetensors", of_folder(read_weights), None),
     "source of a conversion": ("config.json", lambda x: open_source(x.parent, None), LARGE),
     "files of a conversion": (
         "generation_config.json",
         with_config(lambda x: open_source(x, None)),
         None,
     ),
-    "weights of a conversion": ("model.safetensors", of_folder(read_tensors), None),
+    "weights": ("model.safetensors", of_folder(read_tensors), None),
     "tokenizer of a conversion": ("tokenizer.json", of_folder(load_tokenizer), None),
     "tokenizer": ("tokenizer.json", of_folder(tokenizer_sha256), None),
 }

@@ -1,7 +1,7 @@
 """Atomic writes of files and folders, checked JSON, checksums and the cache folder.
 
-Files that a user names are opened by `open_file`, `_open_text` and `read_file` alone, or checked by
-`check_file` before a library opens them. A link to a device has no end, and a FIFO without a writer
+Files that a user names are opened by `open_file` and `read_file` alone, or checked by `check_file`
+before a library opens them. A link to a device has no end, and a FIFO without a writer
 blocks, so both are refused.
 """
 
@@ -81,17 +81,6 @@ def open_file(path: Path, most: int | None = None) -> io.BufferedReader:
         file.close()
         raise
     return file
-
-
-def _open_text(
-    path: Path, encoding: str = "utf-8", newline: str | None = None, most: int | None = None
-) -> io.TextIOWrapper:
-    """Open a regular file for reading, as text.
-
-    Raises:
-        DataError, OSError: as `check_file`.
-    """
-    return io.TextIOWrapper(open_file(path, most), encoding=encoding, newline=newline)
 
 
 def read_file(path: Path, most: int = LARGE) -> bytes:

@@ -216,13 +216,11 @@ def test_finished_grid_imports_no_training_code(tiny_cache, tmp_path, cli):
     assert all(load_result(path) == before for path, before in records)
 
 
-@pytest.mark.parametrize("left", ["step-000012", ".last.json.0a1b2c3d", "best-000000"])
+@pytest.mark.parametrize("left", ["step-000012", ".step-000013.part", "best-000000"])
 def test_leftover_files_of_killed_process_are_removed(tiny_cache, tmp_path, left):
     paths, experiment = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
     arena([experiment], paths, LogRuns())
-    (paths.run_dir(experiment) / left).mkdir() if "json" not in left else (
-        paths.run_dir(experiment) / left
-    ).write_text("{")
+    (paths.run_dir(experiment) / left).mkdir()
     arena([experiment], paths, LogRuns())
     assert not (paths.run_dir(experiment) / left).exists()
 
@@ -254,5 +252,5 @@ def test_run_whose_folder_is_removed_ends_with_the_reason(tiny_cache, tmp_path, 
     assert "Traceback" not in capfd.readouterr().err
     # Nothing of the run is left that a later one could take for its own.
     assert not paths.record_file(experiment).exists()
-    assert not list(paths.runs.rglob("last.json"))
+    assert not list(paths.runs.rglob("step-*"))
     assert len(arena([experiment], paths, LogRuns())[0]) == 1

@@ -242,29 +242,6 @@ def test_damaged_model_is_rejected_with_single_line_message(finished_run, tmp_pa
     assert "\n" not in str(e.value)
 
 
-DAMAGED_POINTERS = {
-    "cut": b'{"last": nu',
-    "binary": b"\xff\xfe",
-    "list": b"[]",
-    "number": b'{"last": 3, "best": null}',
-}
-
-
-@pytest.mark.parametrize("case", DAMAGED_POINTERS)
-def test_damaged_pointer_of_finished_run_keeps_record_and_model(
-    finished_run, listops, tmp_path, case
-):
-    experiment, _, paths, record = finished_run
-    shutil.copytree(paths.runs, tmp_path / "runs")
-    copied_paths = tiny.paths(tmp_path / "runs", paths.cache)
-    path = copied_paths.record_file(experiment)
-    (copied_paths.run_dir(experiment) / "last.json").write_bytes(DAMAGED_POINTERS[case])
-    assert run(experiment, listops, copied_paths) == record
-    assert tiny.rescore(path, "test", copied_paths) == tiny.rescore(
-        paths.record_file(experiment), "test", paths
-    )
-
-
 MALFORMED_CONFIGS = {
     "list": "[]",
     "number": '{"hidden_size": "wide", "model_type": "longspan"}',

@@ -75,7 +75,9 @@ def test_stopped_command_leaves_no_process(tiny_cache, tmp_path, stop_signal):
         preexec_fn=tiny.restore_sigint,
     )
     deadline = time.monotonic() + 120
-    while len(list(tmp_path.rglob("last.json"))) < 2 and time.monotonic() < deadline:
+    while (
+        len({path.parent for path in tmp_path.rglob("step-*")}) < 2 and time.monotonic() < deadline
+    ):
         time.sleep(0.05)
     pids = [json.loads(note.read_text())["pid"] for note in tmp_path.rglob("run.json")]
     assert len(pids) == 2

@@ -91,7 +91,7 @@ class Commands:
     def _outcome(self, name, out):
         """Return files or output of a command; printed tables of training contain times."""
         if name == "resume":
-            return snapshot(self.folder / "interrupted" / RECORDS, {"last.json"})
+            return snapshot(self.folder / "interrupted" / RECORDS)
         if name == "load":
             return {self.record.name: content_of(self.record) if self.record.exists() else None}
         if name == "report":

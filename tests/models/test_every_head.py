@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 import transformers
 from every_head import HEADS, B, Head, T
-from transformers.utils.generic import can_return_loss, find_labels
 
 from longspan.attention import Attention
 from longspan.errors import InputError
@@ -221,11 +220,3 @@ def test_losses_of_half_precision_are_float32(head, small):
     assert output.loss.dtype == torch.float32
     output.loss.backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
-
-
-def test_trainer_finds_labels_and_losses(head):
-    """Trainer evaluates a loss if it finds labels, or if the model computes one without them."""
-    if head.cls is LongspanDualEncoder:
-        assert can_return_loss(head.cls)
-    else:
-        assert find_labels(head.cls) == list(head.labels)

@@ -99,16 +99,6 @@ def test_both_sequences_share_one_encoder(small):
     assert names == ["model.embeddings.words.weight"]
 
 
-def test_padding_of_either_sequence_is_ignored(small):
-    model = pair_model(small)
-    a, b = torch.randint(1, 50, (1, 6)), torch.randint(1, 50, (1, 8))
-    expected = model(a, b).logits
-    longer, real = F.pad(b, (0, 5), value=7), F.pad(torch.ones_like(b), (0, 5))
-    torch.testing.assert_close(model(a, longer, None, real).logits, expected)
-    longer, real = F.pad(a, (0, 5), value=7), F.pad(torch.ones_like(a), (0, 5))
-    torch.testing.assert_close(model(longer, b, real).logits, expected)
-
-
 def test_regression_loss_is_mean_squared_error(small):
     ids, labels = torch.randint(1, 50, (4, 9)), torch.randn(4)
     for fields in ({"num_labels": 1}, {"num_labels": 1, "problem_type": "regression"}):

@@ -102,6 +102,7 @@ def test_models_in_half_precision_are_close_to_float32(small, name, dtype):
         {"position": "rotary"},
         {"attention": ["local", "linear"]},
         {"attention": "linformer"},
+        {"residual": "reversible"},
         {"attention": "longformer", "attention_options": {"global_projections": True}},
     ],
     ids=str,

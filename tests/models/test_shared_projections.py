@@ -114,7 +114,7 @@ def test_training_checkpoint_restores_shared_projection(small, model, tmp_path):
     optimizer = torch.optim.AdamW(model.parameters())
     logits(model).sum().backward()
     optimizer.step()
-    Checkpoints(tmp_path).save(model, optimizer, Progress(), None)
+    Checkpoints(tmp_path).save(model, optimizer, Progress())
     other = build_model(small)
     Checkpoints(tmp_path).load(other, torch.optim.AdamW(other.parameters()))
     torch.testing.assert_close(logits(other), logits(model))

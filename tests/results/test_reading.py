@@ -236,7 +236,7 @@ def test_records_are_listed_in_stable_order_without_other_files(tmp_path):
     folder = saved[0].parent
     work = folder / "work" / saved[0].stem
     for path in (
-        *(work / name for name in ("experiment.json", "last.json", "best-000004/config.json")),
+        *(work / name for name in ("experiment.json", "best-000004/config.json")),
         folder / "trials" / saved[0].name,
         folder / "analysis" / saved[0].name,
     ):

@@ -12,13 +12,8 @@ from longspan.config import TrainingConfig
 from longspan.metrics import get_metric
 from longspan.results import Alarm, Point, Score
 from longspan.training import Callback
-from longspan.training.alarms import (
-    TrainingState,
-    at_chance,
-    diverging,
-    raise_alarms,
-    waiting_for_data,
-)
+from longspan.training.alarms import at_chance, diverging, raise_alarms, waiting_for_data
+from longspan.training.progress import Progress
 
 CONFIG = TrainingConfig(
     steps=1_000,
@@ -47,7 +42,8 @@ def curve(accuracies=(), losses=(), every=50):
     ]
 
 
-def state(points, *, majority=0.5, examples=2_000, config=CONFIG, metric="accuracy", **seconds):
+def state(points, *, majority=0.5, examples=2_000, config=CONFIG, metric="accuracy"):
+    """Return recipe, metric, curve and validation scores of a run."""
     score = Score(
         metrics={metric: 0.5},
         loss=1.0,
@@ -55,24 +51,16 @@ def state(points, *, majority=0.5, examples=2_000, config=CONFIG, metric="accura
         num_targets=examples,
         majority_baseline=majority,
     )
-    clock = {
-        "seconds": 100.0,
-        "data_wait_seconds": 0.0,
-        "warm_seconds": 0.0,
-        "warm_data_wait_seconds": 0.0,
-        **seconds,
-    }
-    return TrainingState(
-        config=config, metric=get_metric(metric), curve=points, validation=score, **clock
-    )
+    return config, get_metric(metric), points, score
 
 
-def alarms_of(accuracies=(), losses=(), **timing):
+def alarms_of(accuracies=(), losses=(), **changes):
     """Return the alarms of a curve that grows point by point, as (kind, step)."""
-    points, given = curve(accuracies, losses), []
+    points, progress = curve(accuracies, losses), Progress(seconds=100.0)
     for n in range(1, len(points) + 1):
-        given += raise_alarms(state(points[:n], **timing), [alarm.kind for alarm in given])
-    return [(alarm.kind, alarm.step) for alarm in given]
+        new = raise_alarms(*state(points[:n], **changes), progress)
+        progress.alarms += map(dataclasses.asdict, new)
+    return [(alarm["kind"], alarm["step"]) for alarm in progress.alarms]
 
 
 def test_chance_alarm_is_raised_once_after_a_third_of_steps():
@@ -81,7 +69,7 @@ def test_chance_alarm_is_raised_once_after_a_third_of_steps():
 
 
 def test_chance_message_states_problem_and_remedies():
-    assert at_chance(state(curve([0.5] * 8))) == (
+    assert at_chance(*state(curve([0.5] * 8))) == (
         "validation accuracy is 50.0 % after 400 of 1,000 steps, no better than always predicting "
         "the most frequent class (50.0 %, with noise up to 52.2 %); some runs leave chance late, "
         "others need another learning rate (now 0.0005), a longer warmup (now 100 steps) or "
@@ -91,13 +79,13 @@ def test_chance_message_states_problem_and_remedies():
 
 def test_chance_interval_is_binomial():
     """Test the bounds: 1.96 * sqrt(2,000 / 4) = 43.8 correct examples around 1,000 of 2,000."""
-    assert at_chance(state(curve([1_043 / 2_000] * 8)))
-    assert not at_chance(state(curve([1_044 / 2_000] * 8)))
+    assert at_chance(*state(curve([1_043 / 2_000] * 8)))
+    assert not at_chance(*state(curve([1_044 / 2_000] * 8)))
     # 1.96 * sqrt(2,000 * 0.9 * 0.1) = 26.3 of 1,800
-    assert at_chance(state(curve([1_826 / 2_000] * 8), majority=0.9))
-    assert not at_chance(state(curve([1_827 / 2_000] * 8), majority=0.9))
+    assert at_chance(*state(curve([1_826 / 2_000] * 8), majority=0.9))
+    assert not at_chance(*state(curve([1_827 / 2_000] * 8), majority=0.9))
     # With a tenth of the examples, the same accuracy is within noise.
-    assert at_chance(state(curve([1_044 / 2_000] * 8), examples=200))
+    assert at_chance(*state(curve([1_044 / 2_000] * 8), examples=200))
 
 
 def test_curve_that_leaves_chance_early_raises_no_alarm():
@@ -121,15 +109,15 @@ def test_chance_is_majority_baseline():
 
 def test_chance_alarm_requires_three_evaluations():
     config = dataclasses.replace(CONFIG, steps=100)
-    assert not at_chance(state(curve([0.5] * 2), config=config))
-    assert at_chance(state(curve([0.5] * 3), config=config))
+    assert not at_chance(*state(curve([0.5] * 2), config=config))
+    assert at_chance(*state(curve([0.5] * 3), config=config))
 
 
 def test_lasting_loss_increase_raises_one_alarm():
     # A window of 1,000 examples is 31.25 steps, so that each point is one window.
     losses = [2.3, 1.5, 1.0, 1.2, 1.6, 1.7, 2.0, 2.4, 3.0]
     assert alarms_of(losses=losses) == [("diverging", 300)]
-    assert diverging(state(curve(losses=losses[:6]))) == (
+    assert diverging(*state(curve(losses=losses[:6]))[:3]) == (
         "the training loss has risen to 1.70 nats from 1.00 nats at step 150; lower the learning "
         "rate (now 0.0005), lengthen the warmup (now 100 steps) or clip gradients "
         "(training.max_grad_norm)"
@@ -163,24 +151,28 @@ def test_divergence_alarm_averages_evaluations_of_few_examples():
 
 
 def test_data_wait_is_counted_after_first_evaluation():
-    points = curve([0.9] * 3)
-    timing = {"seconds": 110.0, "warm_seconds": 10.0, "warm_data_wait_seconds": 8.0}
-    assert waiting_for_data(state(points, data_wait_seconds=18.0, **timing)) is None
-    assert waiting_for_data(state(points, data_wait_seconds=18.1, **timing)) == (
+    def message(waited, seconds=110.0, **warm):
+        progress = Progress(seconds=seconds, data_wait_seconds=waited, **warm)
+        return waiting_for_data(progress, 50)
+
+    warm = {"warm_seconds": 10.0, "warm_data_wait_seconds": 8.0}
+    assert message(18.0, **warm) is None
+    assert message(18.1, **warm) == (
         "10.1 % of the training time since step 50 was spent waiting for data; put --cache on a "
         "local disk, or give the run more processor cores"
     )
     # Short runs raise no alarm.
-    assert waiting_for_data(state(points, seconds=10.0, data_wait_seconds=9.0)) is None
-    assert waiting_for_data(state(points[:1], seconds=9.0, data_wait_seconds=9.0)) is None
+    assert message(9.0, seconds=10.0) is None
+    assert message(9.0, seconds=9.0) is None
 
 
-def test_each_kind_of_alarm_is_raised_once():
-    points = curve([0.5] * 8, [2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 3.0, 3.0])
-    now = state(points, data_wait_seconds=50.0)
-    assert [alarm.kind for alarm in raise_alarms(now, [])] == ["chance", "diverging", "waiting"]
-    assert [alarm.kind for alarm in raise_alarms(now, ["diverging"])] == ["chance", "waiting"]
-    assert list(raise_alarms(now, ["chance", "diverging", "waiting"])) == []
+@pytest.mark.parametrize("raised", [(), ("diverging",), ("chance", "diverging", "waiting")])
+def test_each_kind_of_alarm_is_raised_once(raised):
+    now = state(curve([0.5] * 8, [2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 3.0, 3.0]))
+    alarms = [{"kind": kind} for kind in raised]
+    progress = Progress(seconds=100.0, data_wait_seconds=50.0, alarms=alarms)
+    kinds = [x for x in ("chance", "diverging", "waiting") if x not in raised]
+    assert [alarm.kind for alarm in raise_alarms(*now, progress)] == kinds
 
 
 class AlarmLog(Callback):
@@ -230,7 +222,7 @@ def test_metrics_without_majority_baseline_raise_no_chance_alarm():
         dataclasses.replace(point, validation_metrics={"bits_per_byte": 8.0})
         for point in curve([0.5] * 8)
     ]
-    assert at_chance(state(points, majority=None, metric="bits_per_byte")) is None
+    assert at_chance(*state(points, majority=None, metric="bits_per_byte")) is None
 
 
 def test_console_prints_alarm_in_single_line():

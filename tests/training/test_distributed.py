@@ -5,7 +5,6 @@ more than the tiny runs.
 """
 
 import itertools
-import json
 import signal
 import time
 from pathlib import Path
@@ -30,7 +29,6 @@ from longspan.errors import (
 )
 from longspan.results import load_result
 from longspan.training.checkpoint import Checkpoints
-from longspan.training.checkpoint_pointer import Pointer, SavedNames
 from longspan.training.distributed import group as process_group
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
 from longspan.training.distributed.sharding import check_config
@@ -142,9 +140,8 @@ def check_equal(case, reference):
 def check_tidy(case):
     """Check that only the record, the best model and the logs remain."""
     (work,) = Path(case["runs"]).glob("smoke/*/work/*")
-    best = json.loads((work / "last.json").read_text())["best"]
-    locks = {"run.lock", "train.lock"}
-    left = {"experiment.json", "last.json", "tensorboard", best, *locks}
+    (best,) = (path.name for path in work.glob("best-*"))
+    left = {"experiment.json", "tensorboard", best, "run.lock", "train.lock"}
     assert {p.name for p in work.iterdir()} == left
     assert len(list((work / "tensorboard").rglob("events*"))) == 1
     assert not list(Path(case["runs"]).rglob(".*"))
@@ -226,8 +223,7 @@ def test_killed_process_ends_other_process_and_run_resumes(server, tiny_cache, t
     assert line.startswith("process 1 of 2 failed (")
     assert line.endswith("; run the same command to resume from the last checkpoint")
     assert "Traceback" not in outputs[1]
-    (pointer,) = Path(case["runs"]).rglob("last.json")
-    assert json.loads(pointer.read_text())["last"] == "step-000006"
+    assert max(path.name for path in Path(case["runs"]).rglob("step-*")) == "step-000006"
     many.run_case(case)
     (reference,) = assign_folders({"one": CASES["fsdp"]}, tiny_cache, tmp_path).values()
     many.run_case(reference)
@@ -306,20 +302,14 @@ def test_error_in_run_on_main_is_shared(monkeypatch, error):
         main.run_on_main(fail)
 
 
-def test_all_processes_use_pointer_of_main_process(tmp_path, monkeypatch):
-    (tmp_path / "last.json").write_text("{")
-    monkeypatch.setattr(ProcessGroup, "all_gather", lambda _, x: [x, x])
-    pointer = Pointer(SavedNames(last="step-000001", best=None))
-    monkeypatch.setattr(ProcessGroup, "broadcast", lambda *_: (pointer, None))
-    assert Checkpoints(tmp_path, ProcessGroup(2, 1, "ddp")).exists()
-
-
-def test_unshared_folder_is_rejected(monkeypatch):
+def test_unshared_folder_is_rejected(tmp_path, monkeypatch):
     two = ProcessGroup(2, 1, "ddp")
     monkeypatch.setattr(ProcessGroup, "all_gather", lambda _, x: [1 - x, x])
-    rejected = pytest.raises(RunError, match=r"not all 2 processes see .*last\.json; share the")
+    rejected = pytest.raises(
+        RunError, match=r"not all 2 processes see the checkpoints in .*; share"
+    )
     with rejected, two.exit_on_local_error():
-        two.check_same(True, "see last.json; share the folder of runs")
+        Checkpoints(tmp_path, two).exists()
 
 
 def test_mps_device_is_not_used(monkeypatch, tmp_path):
@@ -427,7 +417,7 @@ def test_killed_torchrun_command_resumes(tiny_cache, tmp_path):
     command = many.torchrun(2, ["-m", "longspan", *arguments])
     process = many.popen(command)
     deadline = time.monotonic() + 120
-    while not list(runs.rglob("last.json")) and time.monotonic() < deadline:
+    while not list(runs.rglob("step-*")) and time.monotonic() < deadline:
         time.sleep(0.01)
     many.kill_child(process)
     output = process.communicate(timeout=120)[0]

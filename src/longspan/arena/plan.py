@@ -21,7 +21,7 @@ from longspan.results import (
 from longspan.space import check_memory
 from longspan.tasks import Task, build
 from longspan.tasks.base import ProgressCallback
-from longspan.training.checkpoint_pointer import saved_step
+from longspan.training.checkpoint_names import saved_step
 
 State = Literal["new", "interrupted", "finished", "failed"]
 _MEASURED_STEPS = 3

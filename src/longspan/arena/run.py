@@ -16,7 +16,6 @@ from longspan.arena.paths import RunPaths
 from longspan.arena.run_state import claim, hold_lock, load_checked, record_start, recorded_start
 from longspan.errors import (
     BusyError,
-    DataError,
     LongspanError,
     NoMemoryError,
     RunError,
@@ -29,7 +28,7 @@ from longspan.space import is_out_of_memory
 from longspan.tasks import Task, build
 from longspan.temporaries import remove_temporaries
 from longspan.training import Callback
-from longspan.training.checkpoint_pointer import POINTER, read_pointer, saved_step
+from longspan.training.checkpoint_names import find_best, saved_step
 
 if TYPE_CHECKING:
     from longspan.arena.saved_checkpoint import SavedCheckpoint
@@ -211,7 +210,7 @@ def save(experiment: Experiment, result: Result, paths: RunPaths) -> None:
     write_record(result, path)
     paths.failure_file(experiment).unlink(missing_ok=True)
     # A run on another machine has its checkpoints there.
-    if (run_dir / POINTER).exists():
+    if find_best(run_dir) is not None:
         _keep_only_best(run_dir)
 
 
@@ -220,15 +219,12 @@ def clean_up(run_dir: Path) -> None:
 
     `save` does so too; its process may have been killed in between.
     """
-    if not (run_dir / POINTER).exists():
-        return
     left = [
         *(path for pattern in ("step-*", ".*", "run.json") for path in run_dir.glob(pattern)),
         *list(run_dir.glob("best-*"))[1:],
     ]
-    # The record of a finished run stays valid where its pointer is damaged.
-    with contextlib.suppress(BusyError, DataError):
-        if left or read_pointer(run_dir).last is not None:
+    with contextlib.suppress(BusyError):
+        if left and find_best(run_dir) is not None:
             with hold_lock(run_dir, "run"):
                 _keep_only_best(run_dir)
 

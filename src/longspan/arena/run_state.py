@@ -31,7 +31,7 @@ from longspan.results import (
 from longspan.results.reading import validate
 from longspan.tasks import Task, build
 from longspan.temporaries import remove_temporaries
-from longspan.training.checkpoint_pointer import saved_step
+from longspan.training.checkpoint_names import saved_step
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from longspan.tasks import TASKS, Task, build
 from longspan.tasks.encoded_text import EncodedTextTask
 from longspan.tasks.vocabulary import describe_other_symbols, describe_other_tokens
 from longspan.training.checkpoint import Checkpoints
-from longspan.training.checkpoint_pointer import saved_step
+from longspan.training.checkpoint_names import saved_step
 from longspan.training.stage_weights import load_checkpoint
 
 _BELOW_RUNS = 5  # parts of the path of a run's checkpoint: protocol, task, work, run, checkpoint

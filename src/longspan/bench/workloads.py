@@ -20,6 +20,7 @@ from longspan.models import (
     LongspanForSequenceClassification,
 )
 from longspan.models.attention_layer import LayerContext, SelfAttention, build_mechanism
+from longspan.models.layer_cache import LayerCache
 from longspan.results.efficiency import Sizes
 
 DENSE = "full"  # stands where a model needs a mechanism that `Identity` replaces
@@ -230,7 +231,7 @@ def _language_model(
             model(ids[:, :1], cache=past)
 
     parameter_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
-    states = sum(_state_bytes(cast(Cache, layer.state)) for layer in past.layers)
+    states = sum(_state_bytes(cast(LayerCache, layer.state)) for layer in past.layers)
     return Workload(_inference(step), _attention_of(model), None, parameter_bytes + states)
 
 
@@ -291,5 +292,5 @@ def _of_training(case: Case, work: int) -> int:
     return work * (_PASSES_OF_TRAINING if case.work == "training" else 1)
 
 
-def _state_bytes(cache: Cache) -> int:
+def _state_bytes(cache: Cache | LayerCache) -> int:
     return sum(x.numel() * x.element_size() for x in cache.state.values())

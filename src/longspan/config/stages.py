@@ -124,13 +124,11 @@ class StageConfig:
 _DEFAULTS = defaults_of(StageConfig)
 
 
-def _to_stage(value: Any) -> Any:
-    """Return a stage that a file or a record has as a table."""
-    return StageConfig(**value) if isinstance(value, dict) else value
-
-
 # JSON has lists in place of tuples.
-Stages = Annotated[tuple[Annotated[StageConfig, BeforeValidator(_to_stage)], ...], Strict(False)]
+_Stage = Annotated[
+    StageConfig, BeforeValidator(lambda x: StageConfig(**x) if isinstance(x, dict) else x)
+]
+Stages = Annotated[tuple[_Stage, ...], Strict(False)]
 
 
 def stage_ends(stages: tuple[StageConfig, ...], steps: int) -> list[int]:

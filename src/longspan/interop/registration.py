@@ -108,27 +108,24 @@ class _Builder:
         return Choice(self.built[key], self.recipe.global_positions)
 
     def _build(self, module: nn.Module, request: Request) -> Attention:
-        attention = self.recipe.build(
-            getattr(module, "config", None),
-            causal=request.causal,
-            heads=request.heads,
-            head_dim=request.head_dim,
-            layer=layer_index(module),
-            weight_dropout=self._dropout(request),
-        )
-        _refuse_parameters(attention)
-        with torch.inference_mode(False):
-            attention.to(device=request.device, dtype=request.dtype)
-        return attention.train(request.dropout > 0)
-
-    def _dropout(self, request: Request) -> float:
         name = self.recipe.attention
         if request.dropout and not MECHANISMS[name].traits.weight_dropout:
             raise OptionError(
                 f"{name} forms no weights that dropout could drop (traits.weight_dropout), got "
                 f"dropout={request.dropout}; load the model with its attention dropout set to 0"
             )
-        return request.dropout
+        attention = self.recipe.build(
+            getattr(module, "config", None),
+            causal=request.causal,
+            heads=request.heads,
+            head_dim=request.head_dim,
+            layer=layer_index(module),
+            weight_dropout=request.dropout,
+        )
+        _refuse_parameters(attention)
+        with torch.inference_mode(False):
+            attention.to(device=request.device, dtype=request.dtype)
+        return attention.train(request.dropout > 0)
 
 
 def _check_variant(name: str) -> str:

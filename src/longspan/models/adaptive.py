@@ -15,6 +15,7 @@ i >= 1: p_0 reads h as it is. With factor 1 there is no P, as in the code of Tra
 """
 
 import itertools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
@@ -211,33 +212,29 @@ def tied_names(config: "LongspanConfig", head: str, embeddings: str) -> dict[str
     return names
 
 
-def adaptive_refusals(config: "LongspanConfig") -> list[str]:
-    """Return the reasons why the vocabulary cannot be cut into these clusters."""
+def adaptive_refusals(config: "LongspanConfig") -> Iterator[str]:
+    """Yield the reasons why the vocabulary cannot be cut into these clusters."""
     cutoffs, factor = config.adaptive_cutoffs, config.adaptive_factor
     if not cutoffs:
-        return []
-    reasons = []
+        return
     if config.input_features is not None:
-        reasons.append(
-            f"adaptive_cutoffs require token ids, got input_features={config.input_features}"
-        )
+        yield f"adaptive_cutoffs require token ids, got input_features={config.input_features}"
     if config.is_encoder_decoder:
-        reasons.append("is_encoder_decoder=True does not support adaptive_cutoffs; set them to []")
+        yield "is_encoder_decoder=True does not support adaptive_cutoffs; set them to []"
     if config.lm_head_bias:
-        reasons.append("an adaptive softmax has no bias; set lm_head_bias to False")
+        yield "an adaptive softmax has no bias; set lm_head_bias to False"
     bounds = [0, *cutoffs, config.vocab_size]
     if any(start >= end for start, end in itertools.pairwise(bounds)):
-        reasons.append(
+        yield (
             f"adaptive_cutoffs must be ascending ids from 1 to {config.vocab_size - 1}, below "
             f"vocab_size={config.vocab_size}, got {cutoffs}"
         )
     width = min(config.embedding_width, config.logits_input_size)
     if width // factor ** len(cutoffs) < 1:
-        reasons.append(
+        yield (
             f"adaptive_factor={factor} leaves no dimension of {width} to the last of "
             f"{len(cutoffs) + 1} clusters; choose a smaller factor or fewer adaptive_cutoffs"
         )
-    return reasons
 
 
 def adaptive_input_flops(config: "LongspanConfig", length: int) -> int:

@@ -17,16 +17,11 @@ from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
 from longspan.models.input_maps import is_plain, map_states
+from longspan.models.layer_cache import LayerCache, RowGroup, extend_cache, step_groups
 from longspan.models.modules import Dropout, OutputRMSNorm
 from longspan.models.positions import apply_rotary
 from longspan.models.relative import LayerPositions, add_positions, build_layer_positions
-from longspan.models.row_groups import GroupedCache, RowGroup, step_groups
-from longspan.models.short_convolution import (
-    ConvolvedCache,
-    LayerCache,
-    ShortConvolution,
-    extend_cache,
-)
+from longspan.models.short_convolution import ShortConvolution
 from longspan.shapes import Bool, Float
 
 # transformers skips tensors with this attribute when it initializes weights.
@@ -64,7 +59,7 @@ class LayerContext(NamedTuple):
         shared: parameter that all layers share, or None.
         use_cache: whether the layers return caches.
         record: whether these record their step, see `Attention.step`.
-        groups: groups of rows that begin after padding, or None; see `row_groups`.
+        groups: groups of rows that begin after padding, or None; see `layer_cache`.
         output_attentions: whether the layers return the weights of their mechanisms.
         source_mask: True at real tokens of the encoder, which cross-attention reads; None: all are
             real.
@@ -223,66 +218,39 @@ class SelfAttention(ProjectedAttention):
         Under context parallelism `x` and `rotary` hold this process's shard, the masks the whole
         sequence.
         """
-        past, before = self._open_cache(cache)
+        self._check_cache(cache)
         tokens, gate = self._project(x, context.mask)
-        q, k, v = self._to_heads(tokens, past, context.rotary.get(self.rotary_base))
-        if before is None and context.groups is not None and self.mechanism.traits.anchored:
-            before = GroupedCache(context.groups, length=0)
-        if before is None and not context.use_cache:
+        q, k, v = self._to_heads(tokens, cache, context.rotary.get(self.rotary_base))
+        state, groups = None, None if cache is None else cache.groups
+        if groups is None and self.mechanism.traits.anchored:
+            groups = context.groups
+        if groups is None and not context.use_cache:
             source = self._layer_input(x) if self.training else None
-            loss, new_cache = self._loss(q, k, v, context.mask, source), None
+            loss = self._loss(q, k, v, context.mask, source)
             mixed = self._attend(x, q, k, v, context)
         else:
-            mixed, new_cache, loss = self._continue(x, q, k, v, context, before)
+            step, source = functools.partial(self._step, context), self._layer_input(x)
+            groups = (RowGroup(),) if groups is None else groups
+            mixed, groups, loss = step_groups(step, groups, q, k, v, context.mask, source)
+            if context.use_cache:
+                reach = max(self.config.short_convolution - 1, 0)
+                state = extend_cache(cache, groups, tokens, reach, record=context.record)
         weights = self._weights(x, q, k, v, context) if context.output_attentions else None
-        state: LayerCache | None = None
-        if context.use_cache and new_cache is not None:
-            state = self._close_cache(past, new_cache, tokens, context.record)
         return LayerOutput(self._merge_heads(self._modulate(mixed, gate)), state, loss, weights)
 
-    def _open_cache(
-        self, cache: LayerCache | None
-    ) -> tuple[ConvolvedCache | None, Cache | GroupedCache | None]:
-        """Return the cache of a layer with short convolutions, or None, and the mechanism's.
+    def _check_cache(self, cache: LayerCache | None) -> None:
+        """Check that a cache is of a layer with the same number of taps.
 
         Raises:
-            InputError: the cache is of a layer with another number of taps.
+            InputError: it is of another one.
         """
-        taps = cache.reach + 1 if isinstance(cache, ConvolvedCache) else 0
         expected = self.config.short_convolution
+        taps = cache.reach + 1 if cache is not None and cache.tokens else 0
         if cache is not None and taps != expected:
             raise InputError(
                 f"the cache must be of a model with short_convolution={expected}, got "
                 f"short_convolution={taps}; start without a cache"
             )
-        return (cache, cache.mechanism) if isinstance(cache, ConvolvedCache) else (None, cache)
-
-    def _close_cache(
-        self,
-        past: ConvolvedCache | None,
-        cache: Cache | GroupedCache,
-        tokens: list[Tensor],
-        record: bool,
-    ) -> LayerCache:
-        """Return the cache of the layer after projected tokens, from that of the mechanism."""
-        taps = self.config.short_convolution
-        return extend_cache(past, cache, tokens, taps - 1, record=record) if taps else cache
-
-    def _continue(
-        self,
-        x: Tensor,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        context: LayerContext,
-        cache: Cache | GroupedCache | None,
-    ) -> tuple[Tensor, Cache | GroupedCache, Tensor | None]:
-        """Return the mixed values of new tokens, the mechanism's cache after them, and the loss."""
-        source = self._layer_input(x)
-        if isinstance(cache, GroupedCache):
-            step = functools.partial(self._step, context)
-            return step_groups(step, cache, q, k, v, context.mask, source)
-        return self._step(context, q, k, v, cache, context.mask, source)
 
     def _step(
         self,
@@ -376,7 +344,7 @@ class SelfAttention(ProjectedAttention):
         return tokens, gate
 
     def _to_heads(
-        self, tokens: list[Tensor], past: ConvolvedCache | None, rotary: Tensor | None
+        self, tokens: list[Tensor], past: LayerCache | None, rotary: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values (B, H, T, D) of projected tokens.
 

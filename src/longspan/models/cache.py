@@ -15,7 +15,8 @@ from transformers.cache_utils import CacheLayerMixin
 from transformers.modeling_outputs import ModelOutput
 
 from longspan.errors import InputError
-from longspan.models.attention_layer import CrossStates, LayerCache, LayerOutput
+from longspan.models.attention_layer import CrossStates, LayerOutput
+from longspan.models.layer_cache import LayerCache
 from longspan.shapes import Bool, Int
 
 Inputs = ParamSpec("Inputs")
@@ -44,7 +45,7 @@ class CacheLayer(CacheLayerMixin):
     @property
     def batch_size(self) -> int:
         """Number of rows; -1 before the first token."""
-        return -1 if self.state is None else self.state.shape[0]
+        return -1 if self.state is None else self.state.num_rows
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Do nothing: a mechanism creates its state itself."""
@@ -69,23 +70,6 @@ class CacheLayer(CacheLayerMixin):
         """Forget all tokens."""
         self.state = self.cross = None
 
-    def offload(self) -> None:
-        """Move the state to the CPU."""
-        if self.state is not None:
-            self.state = self.state.to("cpu")
-        if self.cross is not None:
-            self.cross = CrossStates(*(x.cpu() for x in self.cross))
-
-    def prefetch(self) -> None:
-        """Do nothing: a step moves no state."""
-
-    def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Select the rows of the surviving beams."""
-        sources = None
-        if self.state is not None and self.cross is not None:
-            sources = source_rows(beam_idx, self.batch_size, len(self.cross.k))
-        self.select_rows(beam_idx, sources)
-
     def select_rows(self, rows: Tensor, sources: Tensor | None) -> None:
         """Select rows of the decoder, and of the encoder; None: these stay as they are."""
         if self.state is None:
@@ -94,14 +78,11 @@ class CacheLayer(CacheLayerMixin):
             self.cross = CrossStates(*(x.index_select(0, sources) for x in self.cross))
         self.state = self.state.select_rows(rows)
 
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep some rows of the batch."""
-        self.reorder_cache(indices)
-
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each row."""
         if self.state is not None:
-            rows = torch.arange(self.state.shape[0], device=self.state.device)
+            device = next((x.device for x in self.state.state.values()), None)
+            rows = torch.arange(self.batch_size, device=device)
             self.state = self.state.select_rows(rows.repeat_interleave(repeats))
 
     def activate_past_recording(self) -> None:

@@ -1,7 +1,7 @@
 """Checks of a model's configuration."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from transformers.activations import ACT2FN
@@ -12,7 +12,7 @@ from longspan.bounds import LARGEST_RATE, range_error
 from longspan.config.architecture import declared
 from longspan.errors import OptionError, check_name
 from longspan.models.adaptive import adaptive_refusals
-from longspan.models.parts import check_cross_attention, check_parts
+from longspan.models.parts import check_parts, cross_attention_refusals
 from longspan.models.positions import axial_refusals
 from longspan.models.relative import image_side, relative_refusals
 
@@ -25,6 +25,9 @@ _PROBLEM_TYPES = (
     "multi_label_classification",
     "regression",
 )
+_OF_LAYERS = ("attention", "attention_options", "rotary_base")  # one value, or one for each layer
+_OF_IMAGES = (("position", "relative_2d"), ("stem", "convolution"))
+Reasons = Iterator[str]
 # Fields that transformers and its tools add to a configuration.
 TRANSFORMERS_FIELDS = {
     "attn_implementation",
@@ -50,61 +53,38 @@ def check_config(config: "LongspanConfig") -> None:
         check_name(getattr(config, field), names, field)
     for field in ("hidden_act", "classifier_activation"):
         check_name(getattr(config, field), ACT2FN, field)
-    reasons = _size_refusals(config) or _attention_refusals(config)
+    reasons = [*_size_refusals(config)] or [*_attention_refusals(config)]
     if not reasons:
         _check_layers(config)
-        reasons = (
-            _layered_refusals(config)
-            + _width_refusals(config)
-            + adaptive_refusals(config)
-            + _position_refusals(config)
-            + _convolution_refusals(config)
-            + _norm_refusals(config)
-            + _group_refusals(config)
-            + _freezing_refusals(config)
-            + _pooling_refusals(config)
-            + _padding_refusals(config)
-            + _decoder_refusals(config)
-            + check_cross_attention(config)
-            + _global_refusals(config)
-            + _number_refusals(config)
-        ) or check_parts(config)
+        reasons = [reason for rule in _RULES for reason in rule(config)] or check_parts(config)
     if reasons:
         raise OptionError(f"LongspanConfig: {'; '.join(reasons)}")
 
 
-def _size_refusals(config: "LongspanConfig") -> list[str]:
-    """Return the reasons why numbers are out of their bounds."""
-    reasons = []
+def _size_refusals(config: "LongspanConfig") -> Reasons:
+    """Yield the reasons why numbers are out of their bounds."""
     for name, bounds in declared(config, "bounds").items():
         number = getattr(config, name)
         if number is not None and (error := range_error(name, number, *bounds)):
-            reasons.append(error)
-    return reasons + [
-        f"{name} must be in [0, 1), got {share}"
-        for name in declared(config, "share")
-        if not 0 <= (share := getattr(config, name)) < 1
-    ]
+            yield error
+    for name in declared(config, "share"):
+        if not 0 <= (share := getattr(config, name)) < 1:
+            yield f"{name} must be in [0, 1), got {share}"
 
 
-def _attention_refusals(config: "LongspanConfig") -> list[str]:
-    """Return the reasons why lists of mechanisms and options do not fit the layers."""
-    layers, reasons = config.num_hidden_layers, []
-    lists: dict[str, Any] = {
-        name: getattr(config, name) for name in ("attention", "attention_options", "rotary_base")
-    }
-    for name, value in lists.items():
+def _attention_refusals(config: "LongspanConfig") -> Reasons:
+    """Yield the reasons why lists of mechanisms and options do not fit the layers."""
+    layers = config.num_hidden_layers
+    for name in _OF_LAYERS:
+        value = getattr(config, name)
         if isinstance(value, list) and len(value) != layers:
-            reasons.append(
+            yield (
                 f"{name} must be one value or a list of num_hidden_layers={layers} values, "
                 f"got {len(value)}"
             )
     options = config.attention_options
     if isinstance(config.attention, list) and isinstance(options, dict) and options:
-        reasons.append(
-            "attention_options must be a list, one dict for each layer, if attention is a list"
-        )
-    return reasons
+        yield "attention_options must be a list, one dict for each layer, if attention is a list"
 
 
 def _check_layers(config: "LongspanConfig") -> None:
@@ -113,12 +93,12 @@ def _check_layers(config: "LongspanConfig") -> None:
         check_mechanism(name, config.layer_options(layer), config.attention_backend)
 
 
-def _layered_refusals(config: "LongspanConfig") -> list[str]:
-    """Return the reasons why options with a value for each layer do not fit the layers."""
+def _layered_refusals(config: "LongspanConfig") -> Reasons:
+    """Yield the reasons why options with a value for each layer do not fit the layers."""
     layers, reasons = config.num_hidden_layers, []
     for layer, name in enumerate(config.attention_names if layers else ()):
         reasons += layered_refusals(name, config.layer_options(layer), layers)
-    return list(dict.fromkeys(reasons))
+    yield from dict.fromkeys(reasons)
 
 
 def layered_refusals(name: str, options: Mapping[str, Any], layers: int) -> list[str]:
@@ -144,186 +124,184 @@ def _depth(value: Any) -> int:
     return 1 + _depth(value[0]) if isinstance(value, list) and value else 0
 
 
-def _width_refusals(config: "LongspanConfig") -> list[str]:
+def _width_refusals(config: "LongspanConfig") -> Reasons:
     if config.attention_head_size is None and config.hidden_size % config.num_attention_heads:
-        return [
+        yield (
             f"hidden_size={config.hidden_size} must be a multiple of "
             f"num_attention_heads={config.num_attention_heads}, or set attention_head_size"
-        ]
-    return []
+        )
 
 
-def _position_refusals(config: "LongspanConfig") -> list[str]:
-    reasons = []
+def _rotary_refusals(config: "LongspanConfig") -> Reasons:
     if config.position_encoding == "rotary" and config.head_dim % 2:
-        reasons.append(
+        yield (
             f"rotary positions require an even head width, got {config.head_dim}; "
             "change num_attention_heads or position"
         )
     if any(not 1 < base < math.inf for base in config.rotary_bases):
-        reasons.append(f"rotary_base must be a finite number above 1, got {config.rotary_base}")
-    return reasons + relative_refusals(config) + _image_refusals(config) + axial_refusals(config)
+        yield f"rotary_base must be a finite number above 1, got {config.rotary_base}"
 
 
-def _image_refusals(config: "LongspanConfig") -> list[str]:
-    """Return the reasons why the inputs are no images for the fields that require them."""
+def _image_refusals(config: "LongspanConfig") -> Reasons:
+    """Yield the reason why the inputs are no images for the fields that require them."""
     fields = [
-        f"{field}={value!r}"
-        for field, value in (("position", "relative_2d"), ("stem", "convolution"))
-        if getattr(config, field) == value
+        f"{field}={value!r}" for field, value in _OF_IMAGES if getattr(config, field) == value
     ]
     pixels = config.max_position_embeddings
-    if not fields or image_side(pixels) is not None:
-        return []
-    return [
-        f"{' and '.join(fields)}: requires a square image, got {pixels:,} positions "
-        "(max_position_embeddings)"
-    ]
+    if fields and image_side(pixels) is None:
+        yield (
+            f"{' and '.join(fields)}: requires a square image, got {pixels:,} positions "
+            "(max_position_embeddings)"
+        )
 
 
-def _convolution_refusals(config: "LongspanConfig") -> list[str]:
-    """Return the reasons why queries, keys and values cannot pass through short convolutions."""
-    taps, length, reasons = config.short_convolution, config.max_position_embeddings, []
+def _convolution_refusals(config: "LongspanConfig") -> Reasons:
+    """Yield the reasons why queries, keys and values cannot pass through short convolutions."""
+    taps, length = config.short_convolution, config.max_position_embeddings
     if taps == 1:
-        reasons.append("short_convolution must be 0 (none) or at least 2 taps, got 1")
+        yield "short_convolution must be 0 (none) or at least 2 taps, got 1"
     if taps > length and config.limits_length:
-        reasons.append(
+        yield (
             f"short_convolution must be at most max_position_embeddings={length}, got {taps}: the "
             "further taps would read no token; use fewer taps"
         )
     if not taps and config.short_convolution_activation != "none":
-        reasons.append(
+        yield (
             f"short_convolution_activation={config.short_convolution_activation!r} requires "
             "short_convolution >= 2, got 0"
         )
-    return reasons
 
 
-def _norm_refusals(config: "LongspanConfig") -> list[str]:
+def _norm_refusals(config: "LongspanConfig") -> Reasons:
     if config.embedding_norm and config.norm == "post":
-        return ["embedding_norm=True is of pre-norm models; norm='post' normalizes the embeddings"]
-    reasons = []
+        yield "embedding_norm=True is of pre-norm models; norm='post' normalizes the embeddings"
+        return
     if config.output_norm != "none" and not config.layer_norm_eps:
-        reasons.append(
+        yield (
             f"output_norm={config.output_norm!r} requires layer_norm_eps > 0, got 0: outputs of "
             "tokens with nothing to attend are zero"
         )
     if config.first_attention_norm and not config.embedding_norm:
-        reasons.append(
+        yield (
             "first_attention_norm=True requires embedding_norm=True; no norm is left out without it"
         )
     if config.residual != "standard":
-        required = {"norm": "pre", "cross_attention": None, "is_encoder_decoder": False}
-        reasons += [
-            f"residual={config.residual!r} requires {name}={value!r}, got {getattr(config, name)!r}"
-            for name, value in required.items()
-            if getattr(config, name) != value
-        ]
-    return reasons
+        for name, value in {
+            "norm": "pre",
+            "cross_attention": None,
+            "is_encoder_decoder": False,
+        }.items():
+            if (got := getattr(config, name)) != value:
+                yield f"residual={config.residual!r} requires {name}={value!r}, got {got!r}"
 
 
-def _group_refusals(config: "LongspanConfig") -> list[str]:
-    """Return the reasons why layers cannot share their weights."""
+def _group_refusals(config: "LongspanConfig") -> Reasons:
+    """Yield the reasons why layers cannot share their weights."""
     groups, layers = config.num_hidden_groups, config.num_hidden_layers
     if groups is None:
-        return []
-    reasons = []
+        return
     if groups > layers:
-        reasons.append(
-            f"num_hidden_groups must be at most num_hidden_layers={layers}, got {groups}"
-        )
-    lists = [
-        name
-        for name in ("attention", "attention_options", "rotary_base")
-        if isinstance(getattr(config, name), list)
-    ]
+        yield f"num_hidden_groups must be at most num_hidden_layers={layers}, got {groups}"
+    lists = [name for name in _OF_LAYERS if isinstance(getattr(config, name), list)]
     if not lists and layered_refusals(config.attention_names[0], config.layer_options(0), 0):
         lists = ["value of each option"]
-    reasons += [f"num_hidden_groups={groups} requires one {name} for all layers" for name in lists]
+    for name in lists:
+        yield f"num_hidden_groups={groups} requires one {name} for all layers"
     if config.embedding_norm and not config.first_attention_norm:
-        reasons.append(
+        yield (
             f"num_hidden_groups={groups} with embedding_norm=True requires "
             "first_attention_norm=True: the first layer has a norm that the others share"
         )
-    return reasons
 
 
-def _freezing_refusals(config: "LongspanConfig") -> list[str]:
-    """Return the reasons why the positions that are frozen, or trained alone, do not exist."""
-    frozen, reasons = config.frozen_positions, []
+def _freezing_refusals(config: "LongspanConfig") -> Reasons:
+    """Yield the reason why the positions that are frozen, or trained alone, do not exist."""
+    frozen = config.frozen_positions
     freezes = frozen or config.freeze == "all-but-positions"
     if freezes and config.position_encoding != "learned":
-        reasons.append(
+        yield (
             f"freeze={config.freeze!r} with frozen_positions={frozen} requires learned positions, "
             f"got position={config.position_encoding!r}"
         )
     elif frozen >= config.max_sequence_length:
-        reasons.append(
+        yield (
             f"frozen_positions must be less than the {config.max_sequence_length} positions, "
             f"got {frozen}"
         )
-    return reasons
 
 
-def _pooling_refusals(config: "LongspanConfig") -> list[str]:
+def _pooling_refusals(config: "LongspanConfig") -> Reasons:
     if config.num_hidden_layers == 0 and config.pooling == "cls":
-        return [
+        yield (
             "num_hidden_layers=0 with pooling='cls' reads no input: the summary token attends "
             "to nothing; use pooling='mean' or 'first'"
-        ]
-    if config.is_decoder and config.pooling == "cls":
-        return [
+        )
+    elif config.is_decoder and config.pooling == "cls":
+        yield (
             "is_decoder=True with pooling='cls' reads no input: the summary token precedes it; "
             "use pooling='last' or 'mean'"
-        ]
-    return []
+        )
 
 
-def _padding_refusals(config: "LongspanConfig") -> list[str]:
+def _padding_refusals(config: "LongspanConfig") -> Reasons:
     if config.positions_skip_padding and config.pad_token_id is None:
-        return ["positions_skip_padding=True requires pad_token_id, got None"]
-    return []
+        yield "positions_skip_padding=True requires pad_token_id, got None"
 
 
-def _decoder_refusals(config: "LongspanConfig") -> list[str]:
-    """Return the reasons why the model cannot be a decoder."""
+def _decoder_refusals(config: "LongspanConfig") -> Reasons:
+    """Yield the reasons why the model cannot be a decoder."""
     if not config.is_decoder:
-        return []
-    names = dict.fromkeys(config.attention_names)
-    unable = [name for name in names if not MECHANISMS[name].traits.causal]
-    able = ", ".join(name for name, cls in MECHANISMS.items() if cls.traits.causal)
-    reasons = [
-        f"is_decoder=True requires a causal form, which {name} does not have; use one of {able}"
-        for name in unable
-    ]
-    for field in ("position", "stem"):
-        if getattr(config, field) in ("relative_2d", "convolution"):
-            reasons.append(
-                f"is_decoder=True does not support {field}={getattr(config, field)!r}, which reads "
-                "whole images"
+        return
+    able = [name for name, cls in MECHANISMS.items() if cls.traits.causal]
+    for name in dict.fromkeys(config.attention_names):
+        if name not in able:
+            yield (
+                f"is_decoder=True requires a causal form, which {name} does not have; use one of "
+                f"{', '.join(able)}"
             )
-    return reasons
+    for field, value in _OF_IMAGES:
+        if getattr(config, field) == value:
+            yield f"is_decoder=True does not support {field}={value!r}, which reads whole images"
 
 
-def _global_refusals(config: "LongspanConfig") -> list[str]:
-    """Return the reasons why there are no global tokens as the fields ask for."""
-    names, reasons = " and ".join(dict.fromkeys(config.attention_names)), []
-    rule = config.default_global_tokens
+def _global_refusals(config: "LongspanConfig") -> Reasons:
+    """Yield the reasons why there are no global tokens as the fields ask for."""
+    names, rule = " and ".join(dict.fromkeys(config.attention_names)), config.default_global_tokens
     asked = {"max_global_tokens": config.max_global_tokens is not None}
     asked["default_global_tokens"] = rule != "none"
-    if not config.supports_global_tokens:
-        reasons += [f"{x}: {names} does not support global tokens" for x in asked if asked[x]]
+    for field, is_asked in asked.items():
+        if is_asked and not config.supports_global_tokens:
+            yield f"{field}: {names} does not support global tokens"
     if rule.endswith("_separator") and config.sep_token_id is None:
-        reasons.append(f"default_global_tokens={rule!r} requires sep_token_id, got None")
-    return reasons
+        yield f"default_global_tokens={rule!r} requires sep_token_id, got None"
 
 
-def _number_refusals(config: "LongspanConfig") -> list[str]:
-    reasons = []
+def _head_refusals(config: "LongspanConfig") -> Reasons:
     scale = config.similarity_scale
     if scale is not None and not 0 < scale <= LARGEST_RATE:
-        reasons.append(f"similarity_scale must be in (0, {LARGEST_RATE}], got {scale}")
+        yield f"similarity_scale must be in (0, {LARGEST_RATE}], got {scale}"
     if config.problem_type not in _PROBLEM_TYPES:
         names = ", ".join(repr(name) for name in _PROBLEM_TYPES)
-        reasons.append(f"problem_type must be one of {names}, got {config.problem_type!r}")
-    return reasons
+        yield f"problem_type must be one of {names}, got {config.problem_type!r}"
+
+
+# Rules of configurations whose sizes and mechanisms are valid.
+_RULES: tuple[Callable[["LongspanConfig"], Iterable[str]], ...] = (
+    _layered_refusals,
+    _width_refusals,
+    adaptive_refusals,
+    _rotary_refusals,
+    relative_refusals,
+    _image_refusals,
+    axial_refusals,
+    _convolution_refusals,
+    _norm_refusals,
+    _group_refusals,
+    _freezing_refusals,
+    _pooling_refusals,
+    _padding_refusals,
+    _decoder_refusals,
+    cross_attention_refusals,
+    _global_refusals,
+    _head_refusals,
+)

@@ -35,7 +35,11 @@ class Embeddings(nn.Module):
         width = config.embedding_size or model_width
         self.config = config
         features = config.input_features
-        self.words = _make_words(config, width) if features is None else None
+        self.words: WordTable | None = None
+        if config.adaptive_cutoffs:
+            self.words = AdaptiveEmbedding(config, width)
+        elif features is None:
+            self.words = nn.Embedding(config.vocab_size, width)
         self.values = None if features is None else nn.Linear(features, width)
         self.types = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
         self.stem = ConvolutionStem(width) if config.stem == "convolution" else None
@@ -119,13 +123,6 @@ class Embeddings(nn.Module):
         if not frozen:
             return rows
         return torch.where((positions < frozen)[..., None], rows.detach(), rows)
-
-
-def _make_words(config: LongspanConfig, width: int) -> WordTable:
-    """Return the embeddings of token ids."""
-    if config.adaptive_cutoffs:
-        return AdaptiveEmbedding(config, width)
-    return nn.Embedding(config.vocab_size, width)
 
 
 def _refuse_types(token_types: Tensor | None) -> None:

@@ -17,13 +17,13 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from longspan.models.attention_layer import (
     PLAIN,
     CrossStates,
-    LayerCache,
     LayerContext,
     LayerOutput,
     SelfAttention,
 )
 from longspan.models.config import LongspanConfig
 from longspan.models.cross_attention import CrossAttention
+from longspan.models.layer_cache import LayerCache
 from longspan.models.modules import Dropout, make_norm
 from longspan.shapes import Float
 

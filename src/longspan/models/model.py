@@ -8,7 +8,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, distributed, nn
 
-from longspan.attention import Cache
 from longspan.attention.masking import apply_mask
 from longspan.errors import OptionError
 from longspan.models.arguments import (
@@ -39,6 +38,7 @@ from longspan.models.inputs import (
     select_inputs,
     to_global_mask,
 )
+from longspan.models.layer_cache import RowGroup, group_rows
 from longspan.models.layers import (
     Layer,
     count_own_layers,
@@ -48,7 +48,6 @@ from longspan.models.layers import (
 )
 from longspan.models.modules import make_norm, pool
 from longspan.models.relative import TRAITS, T5Positions, has_buckets
-from longspan.models.row_groups import RowGroup, group_rows
 from longspan.shapes import Bool, Float, Int, Mask
 
 
@@ -116,11 +115,8 @@ class LongspanModel(LongspanPreTrainedModel):
         """
         cleared = cache.map_states(lambda state: state)
         for layer, new in zip(self.layers_in_order, cleared.layers, strict=True):
-            mechanism = layer.attention.mechanism
-            if isinstance(new.state, Cache):
-                new.state = mechanism.reset(new.state, rows)
-            elif new.state is not None:
-                new.state = new.state.reset(mechanism, rows)
+            if new.state is not None:
+                new.state = new.state.reset(layer.attention.mechanism, rows)
         positions = cache.next_positions
         cleared.next_positions = None if positions is None else positions.masked_fill(rows, 0)
         if cache.ends_in_token is not None:

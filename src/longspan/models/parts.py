@@ -1,6 +1,7 @@
 """Configurations of the two parts of an encoder-decoder, and checks of them."""
 
 import copy
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from longspan.attention import MECHANISMS, Traits
@@ -71,30 +72,28 @@ def check_parts(config: "LongspanConfig") -> list[str]:
     return []
 
 
-def check_cross_attention(config: "LongspanConfig") -> list[str]:
-    """Return the reasons why a decoder cannot attend to an encoder.
+def cross_attention_refusals(config: "LongspanConfig") -> Iterator[str]:
+    """Yield the reasons why a decoder cannot attend to an encoder.
 
     Raises:
         UnknownNameError: a mechanism, option or backend does not exist.
     """
     name = config.cross_attention
     if name is None:
-        unused = bool(config.cross_attention_options)
-        return ["cross_attention_options requires cross_attention"] if unused else []
+        if config.cross_attention_options:
+            yield "cross_attention_options requires cross_attention"
+        return
     check_mechanism(name, config.cross_attention_options, config.attention_backend)
-    traits = MECHANISMS[name].traits
-    reasons = []
     if not config.is_decoder:
-        reasons.append("cross_attention requires is_decoder=True")
+        yield "cross_attention requires is_decoder=True"
     if config.num_hidden_layers == 0:
-        reasons.append("cross_attention requires num_hidden_layers >= 1, got 0")
-    if not _can_cross(traits):
+        yield "cross_attention requires num_hidden_layers >= 1, got 0"
+    if not _can_cross(MECHANISMS[name].traits):
         able = ", ".join(name for name, cls in MECHANISMS.items() if _can_cross(cls.traits))
-        reasons.append(
+        yield (
             f"cross_attention requires rows that depend on their own query and the encoder only, "
             f"which {name} does not support; use one of {able}"
         )
-    return reasons
 
 
 def _can_cross(traits: Traits) -> bool:

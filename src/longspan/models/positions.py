@@ -9,6 +9,7 @@ R + C vectors serve R C positions.
 """
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -85,23 +86,23 @@ class AxialPositions(nn.Module):
             ) from error
 
 
-def axial_refusals(config: "LongspanConfig") -> list[str]:
-    """Return the reasons why the fields describe no grid of positions."""
+def axial_refusals(config: "LongspanConfig") -> Iterator[str]:
+    """Yield the reasons why the fields describe no grid of positions."""
     shape, widths = config.axial_shape, config.axial_widths
     if config.position != "axial":
-        if shape is None and widths is None:
-            return []
-        return [f"axial_shape and axial_widths require position='axial', got {config.position!r}"]
+        if shape is not None or widths is not None:
+            yield f"axial_shape and axial_widths require position='axial', got {config.position!r}"
+        return
     width, length = config.embedding_width, config.max_sequence_length
-    reasons = [
+    malformed = [
         f"position='axial' requires {name} of two positive numbers, got {value}"
         for name, value in (("axial_shape", shape), ("axial_widths", widths))
         if value is None or len(value) != 2 or min(value) < 1
     ]
-    if reasons or shape is None or widths is None:
-        return reasons
+    if malformed or shape is None or widths is None:
+        yield from malformed
+        return
     if math.prod(shape) < length:
-        reasons.append(f"axial_shape must have at least {length} positions, got {shape}")
+        yield f"axial_shape must have at least {length} positions, got {shape}"
     if sum(widths) != width:
-        reasons.append(f"axial_widths must add up to the {width} of the embeddings, got {widths}")
-    return reasons
+        yield f"axial_widths must add up to the {width} of the embeddings, got {widths}"

@@ -20,6 +20,7 @@ form open:
 """
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -154,16 +155,13 @@ class RelativePositions2D(nn.Module):
                 f"position='relative_2d' was built for images of {self.side} x {self.side} pixels, "
                 f"got an input of {length}; use whole images, or another position encoding"
             )
-        bias = self.offsets(self._entries(device)).permute(2, 0, 1)[None]
-        return F.pad(bias, (1, 0, 1, 0)) if length > pixels else bias
-
-    def _entries(self, device: torch.device | None) -> Int[Tensor, "P P"]:
-        """Return the entry of the table for each pair of pixels."""
-        pixel = torch.arange(self.side**2, device=device or self.offsets.weight.device)
+        pixel = torch.arange(pixels, device=device or self.offsets.weight.device)
         row, column = (
             x[:, None] - x + self.side - 1 for x in (pixel // self.side, pixel % self.side)
         )
-        return row * (2 * self.side - 1) + column
+        entries = row * (2 * self.side - 1) + column
+        bias = self.offsets(entries).permute(2, 0, 1)[None]
+        return F.pad(bias, (1, 0, 1, 0)) if length > pixels else bias
 
 
 def image_side(pixels: int) -> int | None:
@@ -212,25 +210,24 @@ def add_positions(
     return q, {} if shared is None else {"relative": shared.to(q.dtype)}
 
 
-def relative_refusals(config: "LongspanConfig") -> list[str]:
-    """Return the reasons why a model cannot have the relative positions of its configuration."""
-    reasons, trait = [], _required_trait(config)
+def relative_refusals(config: "LongspanConfig") -> Iterator[str]:
+    """Yield the reasons why a model cannot have the relative positions of its configuration."""
+    trait = _required_trait(config)
     names = dict.fromkeys(config.attention_names)
     unable = [x for x in names if trait and not getattr(MECHANISMS[x].traits, trait)]
     if trait and unable:
         able = [name for name, cls in MECHANISMS.items() if getattr(cls.traits, trait)]
-        reasons.append(
+        yield (
             f"{_chosen_field(config)} adds numbers to scores, which {unable[0]} does not "
             f"support; use one of {', '.join(able)}, or another position"
         )
     if config.has_relative_attention_bias and config.position in TRAITS:
-        reasons.append(
+        yield (
             f"has_relative_attention_bias=True with position={config.position!r}: both add numbers "
             "to scores; set one of them"
         )
     if has_buckets(config):
-        reasons += _bucket_refusals(config)
-    return reasons
+        yield from _bucket_refusals(config)
 
 
 def _required_trait(config: "LongspanConfig") -> str | None:
@@ -245,20 +242,19 @@ def _chosen_field(config: "LongspanConfig") -> str:
     return f"position={config.position!r}"
 
 
-def _bucket_refusals(config: "LongspanConfig") -> list[str]:
-    """Return the reasons why buckets cannot hold the distances."""
+def _bucket_refusals(config: "LongspanConfig") -> Iterator[str]:
+    """Yield the reason why buckets cannot hold the distances."""
     buckets = config.relative_attention_num_buckets
     farthest = config.relative_attention_max_distance
     sides = 1 if config.is_decoder else 2
+    exact = buckets // sides // 2
     if buckets < 2 * sides or buckets % sides:
-        return [
+        yield (
             f"relative_attention_num_buckets must be at least {2 * sides}, and even unless "
             f"is_decoder=True, got {buckets}"
-        ]
-    exact = buckets // sides // 2
-    if farthest <= exact:
-        return [
+        )
+    elif farthest <= exact:
+        yield (
             f"relative_attention_max_distance must be greater than {exact}, the distances with a "
             f"bucket of their own, got {farthest}; change it or relative_attention_num_buckets"
-        ]
-    return []
+        )

@@ -105,7 +105,8 @@ def _named_sources(
     texts: dict[str, list[str]] = {}
     for alias in node.names:
         origin, name = _origin(source, alias.name)
-        if name == "*" or _is_submodule(origin, name):
+        is_submodule = _is_package(origin) and _spec(f"{origin}.{name}") is not None
+        if name == "*" or is_submodule:
             raise _refusal(node, module)
         known_as = alias.asname or alias.name
         text = name if name == known_as else f"{name} as {known_as}"
@@ -134,10 +135,6 @@ def _imported_names(package: str) -> dict[str, tuple[str, str]]:
             source = importlib.util.resolve_name("." * node.level + node.module, package)
             origins |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
     return origins
-
-
-def _is_submodule(module: str, name: str) -> bool:
-    return _is_package(module) and _spec(f"{module}.{name}") is not None
 
 
 def _is_package(module: str) -> bool:

@@ -68,9 +68,12 @@ def _metadata(
 ) -> ModelCardData:
     test = result.scores["test"]
     kind = _kind(task)
+    # A pipeline of transformers runs models of single texts.
+    is_text = isinstance(task, EncodedTextTask)
+    is_for_pipeline = is_text and task.head_name == "sequence_classification"
     return ModelCardData(
         library_name="transformers",
-        pipeline_tag=kind if _is_for_pipeline(task) else None,
+        pipeline_tag=kind if is_for_pipeline else None,
         license=license,
         datasets=[task.info.hub] if task.info.hub else None,
         metrics=list(test.metrics),
@@ -83,11 +86,6 @@ def _metadata(
             for metric, value in test.metrics.items()
         ],
     )
-
-
-def _is_for_pipeline(task: Task) -> bool:
-    """Return whether a pipeline of transformers can run the model: on single texts."""
-    return isinstance(task, EncodedTextTask) and task.head_name == "sequence_classification"
 
 
 def _kind(task: Task) -> str:

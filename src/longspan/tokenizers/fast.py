@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Pipeline
 from transformers import PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from longspan.data.tokenizers import ByteTokenizer, CharacterTokenizer, Vocabulary, WordTokenizer
 from longspan.errors import OptionError, check_name
@@ -19,9 +20,6 @@ SPECIAL_TOKENS: tuple[SpecialToken, ...] = get_args(SpecialToken)  # in the orde
 Side = Literal["left", "right"]
 
 _STARTS, _ENDS = ("cls", "bos"), ("sep", "eos")
-# Visible characters that stand for themselves in a byte-level vocabulary (GPT-2); the other bytes
-# take the code points from 256 on.
-_VISIBLE = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
 # What Python's \w matches: letters, numbers and the underscore. That of `tokenizers` has marks too.
 _NO_WORD = Regex(r"[^\p{L}\p{N}_]+")
 # Python gives a capital sigma at the end of a word another lower case than elsewhere (Unicode
@@ -107,7 +105,7 @@ def _text(name: str) -> str:
 def _symbols(vocabulary: Vocabulary) -> list[str]:
     """Return a text for each id of a vocabulary; unused ids have one too."""
     if isinstance(vocabulary, ByteTokenizer):
-        return [_text("pad"), *_byte_symbols()]
+        return [_text("pad"), *(symbol for _, symbol in sorted(bytes_to_unicode().items()))]
     symbols: Sequence[str]
     if isinstance(vocabulary, CharacterTokenizer):
         symbols = (_text("pad"), _text("unk"), _text("eos"), *vocabulary.characters)
@@ -115,12 +113,6 @@ def _symbols(vocabulary: Vocabulary) -> list[str]:
         symbols = (_text("pad"), _text("unk"), *vocabulary.words)
     unused = range(len(symbols), vocabulary.vocab_size)
     return [*symbols, *(f"[UNUSED{token}]" for token in unused)]
-
-
-def _byte_symbols() -> list[str]:
-    """Return the character that stands for each byte in a byte-level vocabulary."""
-    substitutes = iter(range(256, 512))
-    return [chr(byte if byte in _VISIBLE else next(substitutes)) for byte in range(256)]
 
 
 def _pipeline(vocabulary: Vocabulary, ids: dict[str, int]) -> Pipeline:

@@ -3,14 +3,14 @@
 Alarms are pure functions of the state of a run. Each kind is raised once and never stops a run.
 """
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from longspan.config import TrainingConfig
 from longspan.metrics import Metric
 from longspan.results import Alarm, Point, Score
+from longspan.training.progress import Progress
 
 # At chance. Under the small-model recipe ListOps leaves the majority class after 10 to 15 % of the
 # steps where it is learned well; twice as late is still in time.
@@ -30,57 +30,47 @@ _WAITING_SHARE = 0.1
 _WAITING_SECONDS = 10.0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingState:
-    """State of a run right after an evaluation.
+def raise_alarms(
+    config: TrainingConfig,
+    metric: Metric,
+    curve: Sequence[Point],
+    validation: Score,
+    progress: Progress,
+) -> Iterator[Alarm]:
+    """Yield new alarms right after an evaluation; those of a kind raised before are not new.
 
-    Attributes:
+    Args:
         config: training recipe.
         metric: main metric.
         curve: learning curve so far.
         validation: newest validation scores.
-        seconds: training time.
-        data_wait_seconds: part of `seconds` spent waiting for batches.
-        warm_seconds: `seconds` at the first evaluation, which includes start-up costs.
-        warm_data_wait_seconds: `data_wait_seconds` at the first evaluation.
+        progress: progress of the run.
     """
-
-    config: TrainingConfig
-    metric: Metric
-    curve: Sequence[Point]
-    validation: Score
-    seconds: float
-    data_wait_seconds: float
-    warm_seconds: float
-    warm_data_wait_seconds: float
-
-
-def raise_alarms(state: TrainingState, raised: Sequence[str]) -> Iterator[Alarm]:
-    """Yield new alarms.
-
-    Args:
-        state: state of the run right after an evaluation.
-        raised: kinds of alarms raised before; none of them is raised again.
-    """
-    step = state.curve[-1].step
-    for kind, check in _CHECKS.items():
-        if kind not in raised and (message := check(state)) is not None:
-            yield Alarm(kind=kind, step=step, message=message)
+    messages: dict[Literal["chance", "diverging", "waiting"], str | None] = {
+        "chance": at_chance(config, metric, curve, validation),
+        "diverging": diverging(config, metric, curve),
+        "waiting": waiting_for_data(progress, curve[0].step),
+    }
+    raised = {alarm["kind"] for alarm in progress.alarms}
+    for kind, message in messages.items():
+        if message is not None and kind not in raised:
+            yield Alarm(kind=kind, step=curve[-1].step, message=message)
 
 
-def at_chance(state: TrainingState) -> str | None:
+def at_chance(
+    config: TrainingConfig, metric: Metric, curve: Sequence[Point], validation: Score
+) -> str | None:
     """Return the message for a model that has learned nothing, or None.
 
     The last evaluations were all within the 95 % interval of always predicting the most frequent
     class (normal approximation of the binomial), or below it. Only accuracy has this baseline.
     """
-    config, metric = state.config, state.metric
-    majority = state.validation.majority_baseline
-    recent = state.curve[-_CHANCE_EVALUATIONS:]
+    majority = validation.majority_baseline
+    recent = curve[-_CHANCE_EVALUATIONS:]
     early = recent[-1].step < _CHANCE_SHARE * config.steps or len(recent) < _CHANCE_EVALUATIONS
     if majority is None or early:
         return None
-    spread = _NORMAL_95 * math.sqrt(majority * (1 - majority) / state.validation.num_targets)
+    spread = _NORMAL_95 * math.sqrt(majority * (1 - majority) / validation.num_targets)
     scores = [point.validation_metrics.get(metric.name, 0.0) for point in recent]
     if any(score > majority + spread for score in scores):
         return None
@@ -94,17 +84,16 @@ def at_chance(state: TrainingState) -> str | None:
     )
 
 
-def diverging(state: TrainingState) -> str | None:
+def diverging(config: TrainingConfig, metric: Metric, curve: Sequence[Point]) -> str | None:
     """Return the message for a training loss that has risen far and long, or None."""
-    config = state.config
-    means = _window_means(state.curve, config.batch_size)
+    means = _window_means(curve, config.batch_size)
     before, recent = means[:-_RISE_WINDOWS], means[-_RISE_WINDOWS:]
     if not before:
         return None
     step, best = min(before, key=lambda mean: mean[1])
     if any(loss <= best + max(RISE_NATS, RISE_SHARE * best) for _, loss in recent):
         return None
-    unit = f" {state.metric.loss_unit}" if state.metric.loss_unit else ""
+    unit = f" {metric.loss_unit}" if metric.loss_unit else ""
     clip = (
         "clip gradients (training.max_grad_norm)"
         if config.max_grad_norm is None
@@ -133,25 +122,18 @@ def _window_means(curve: Sequence[Point], batch_size: int) -> list[tuple[int, fl
     return means
 
 
-def waiting_for_data(state: TrainingState) -> str | None:
-    """Return the message for a run that is slowed down by its data, or None.
+def waiting_for_data(progress: Progress, first_step: int) -> str | None:
+    """Return the message for a run that is slowed down by its data since a step, or None.
 
     The clock is that of the training process. An accelerator may still compute while that process
     waits, so the share is an upper bound of the possible gain.
     """
-    waited = state.data_wait_seconds - state.warm_data_wait_seconds
-    trained = state.seconds - state.warm_seconds
+    waited = progress.data_wait_seconds - progress.warm_data_wait_seconds
+    trained = progress.seconds - progress.warm_seconds
     if waited < _WAITING_SECONDS or waited <= _WAITING_SHARE * trained:
         return None
     return (
         f"{100 * waited / trained:.1f} % of the training time since step "
-        f"{state.curve[0].step:,} was spent waiting for data; put --cache on a local disk, or give "
+        f"{first_step:,} was spent waiting for data; put --cache on a local disk, or give "
         "the run more processor cores"
     )
-
-
-_CHECKS: dict[Literal["chance", "diverging", "waiting"], Callable[[TrainingState], str | None]] = {
-    "chance": at_chance,
-    "diverging": diverging,
-    "waiting": waiting_for_data,
-}

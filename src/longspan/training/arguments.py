@@ -11,11 +11,16 @@ from longspan.metrics import Metric
 from longspan.models import LongspanForCausalLM
 from longspan.tasks.base import Task
 
+_ALL = slice(None)
+
 
 def model_inputs(
-    model: nn.Module, inputs: dict[str, torch.Tensor], device: torch.device
+    model: nn.Module,
+    inputs: dict[str, torch.Tensor],
+    device: torch.device,
+    rows: slice = _ALL,
 ) -> dict[str, torch.Tensor]:
-    """Return the inputs of a batch that a model supports, on a device.
+    """Return the inputs of some rows of a batch that a model supports, on a device.
 
     A model whose mechanism has no global tokens gets no masks of them: a task marks them for the
     mechanisms that do.
@@ -23,7 +28,7 @@ def model_inputs(
     config = cast(PreTrainedModel, getattr(model, "module", model)).config
     supported = config.supports_global_tokens and config.num_hidden_layers > 0
     return {
-        name: x.to(device, non_blocking=True)
+        name: x.to(device, non_blocking=True)[rows]
         for name, x in inputs.items()
         if supported or "global_attention_mask" not in name
     }

@@ -1,8 +1,8 @@
 """Checkpoints that survive a kill at any moment, without pickle.
 
-A checkpoint is a folder `step-000500/` (model files, `optimizer.safetensors`, `state.json`) that
-counts only once `last.json` names it; `last.json` is replaced atomically, and what it no longer
-names is removed afterwards. The best model so far is a folder `best-000400/` of the same kind.
+A checkpoint is a folder `step-000500/` (model files, `optimizer.safetensors`, `state.json`), the
+best model so far a folder `best-000400/`, whose step the state names. A folder gets such a name
+once it is complete, and loses it before it is removed. A finished run has its best model alone.
 
 Every folder holds the checksums of its files, which are compared before anything is loaded. The
 checkpoint before the last one is kept, and a run whose last one is damaged resumes from it.
@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import torch
@@ -25,19 +25,13 @@ from transformers import PreTrainedModel
 
 from longspan.errors import DataError, RunError
 from longspan.files import WRITE_REMEDY, check_file, flush_to_disk, read_json, write_json
-from longspan.temporaries import remove_temporaries
-from longspan.training.checkpoint_files import (
-    CHECKSUMS,
-    is_intact,
-    verify_checksums,
-    write_checksums,
-)
-from longspan.training.checkpoint_pointer import (
-    POINTER,
-    Pointer,
-    SavedNames,
-    read_pointer,
-    write_pointer,
+from longspan.training.checkpoint_files import CHECKSUMS, verify_checksums, write_checksums
+from longspan.training.checkpoint_names import (
+    best_name,
+    find_best,
+    find_steps,
+    saved_step,
+    step_name,
 )
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
 from longspan.training.distributed.random_state import gather_random_state, restore_random_state
@@ -68,23 +62,23 @@ class Checkpoints:
     def __init__(self, folder: Path, group: ProcessGroup = SINGLE_PROCESS):
         """Use a folder, which the first save creates."""
         self.folder, self.group = folder, group
-        self._resumable: SavedNames | None = None  # that this object has saved or found
+        # Names of the checkpoint that this object has saved or found, and of its best model.
+        self._resumable: list[str] | None = None
 
     def exists(self) -> bool:
         """Return whether there is a checkpoint to resume from.
 
         Raises:
-            RunError: the pointer is damaged, or not all processes see it.
+            RunError: not all processes see it.
         """
-        path = self.folder / POINTER
-        seen = self.group.check_same(path.exists(), f"see {path}; share the folder of runs")
-        return seen and self._pointer().last is not None
+        action = f"see the checkpoints in {self.folder}; share the folder of runs"
+        return self.group.check_same(saved_step(self.folder) is not None, action)
 
     def best(self) -> Path | None:
         """Return the folder of the best model so far, or None.
 
         Raises:
-            DataError: the pointer or the model is damaged.
+            DataError: the model is damaged.
         """
         return self.group.run_on_main(self._intact_best)
 
@@ -98,26 +92,23 @@ class Checkpoints:
         _load_weights(model, folder, self.folder)
         return folder
 
-    def save_best(self, model: PreTrainedModel, step: int) -> str:
-        """Save the best model so far and return its name; the next `save` points to it."""
-        name, weights = _best_name(step), gather_weights(model, self.group)
-        write = functools.partial(_save_model, model, weights)
-        self.group.run_on_main(lambda: self._write(name, write))
-        return name
+    def save_best(self, model: PreTrainedModel, step: int) -> None:
+        """Save the best model so far; the progress of the next `save` has its step."""
+        write = functools.partial(_save_model, model, gather_weights(model, self.group))
+        self.group.run_on_main(lambda: self._write(best_name(step), write))
 
     def save(
         self,
         model: PreTrainedModel,
         optimizer: torch.optim.Optimizer,
         progress: Progress,
-        best: str | None,
         extra_tensors: dict[str, torch.Tensor] | None = None,
     ) -> None:
         """Save everything that exact resumption needs, then remove older checkpoints but one.
 
         `extra_tensors` are those that the caller needs, equal in all processes.
         """
-        saved = SavedNames(last=f"step-{progress.step:06d}", best=best)
+        saved = _names(step_name(progress.step), progress.best_step)
         weights = gather_weights(model, self.group)
         tensors = gather_tensors(flatten_optimizer_state(optimizer), self.group)
         tensors |= gather_random_state(self.group) | (extra_tensors or {})
@@ -128,11 +119,8 @@ class Checkpoints:
             write_json(folder / STATE, dataclasses.asdict(progress))
 
         def replace() -> None:
-            try:
-                self._write(str(saved.last), write)
-                write_pointer(self.folder, Pointer(saved, self._resumable))
-            finally:
-                self._tidy()
+            self._write(saved[0], write)
+            self._keep({*saved, *(self._resumable or ())})
 
         self.group.run_on_main(replace)
         self._resumable = saved
@@ -142,7 +130,7 @@ class Checkpoints:
         model: PreTrainedModel,
         optimizer: torch.optim.Optimizer,
         restore_further: Callable[[Tensors], None] | None = None,
-    ) -> tuple[Progress, str | None]:
+    ) -> Progress:
         """Restore model, optimizer and random state in place.
 
         Where the last checkpoint or the best model is damaged, those before them are loaded.
@@ -162,7 +150,7 @@ class Checkpoints:
         self,
         optimizer: torch.optim.Optimizer,
         restore_further: Callable[[Tensors], None] | None = None,
-    ) -> tuple[Progress, str | None]:
+    ) -> Progress:
         """Restore the optimizer and the random state in place; see `load`."""
         folder = self.last()
         try:
@@ -173,7 +161,7 @@ class Checkpoints:
             load_optimizer_state(optimizer, tensors)
         except UNREADABLE as error:
             raise _damaged(folder, self.folder, error) from error
-        return self._read_progress(folder), self._find_resumable().best
+        return self._read_progress(folder)
 
     def last(self) -> Path:
         """Return the folder of the checkpoint that `load` would restore, which must exist.
@@ -181,7 +169,9 @@ class Checkpoints:
         Raises:
             RunError: it is damaged.
         """
-        return self.folder / str(self._find_resumable().last)
+        if self._resumable is None:
+            self._resumable = self.group.run_on_main(self._newest_intact)
+        return self.folder / self._resumable[0]
 
     def peek(self) -> Progress:
         """Return the progress of the checkpoint that `load` would restore, which must exist.
@@ -190,12 +180,6 @@ class Checkpoints:
             RunError: it is damaged.
         """
         return self._read_progress(self.last())
-
-    def _find_resumable(self) -> SavedNames:
-        """Return the checkpoint that was saved or loaded last, or else the newest intact one."""
-        if self._resumable is None:
-            self._resumable = self.group.run_on_main(self._newest_intact)
-        return self._resumable
 
     def _read_progress(self, folder: Path) -> Progress:
         try:
@@ -218,83 +202,37 @@ class Checkpoints:
         if best is None:
             raise RunError(f"{other.folder} holds no saved model")
         self._write(best.name, lambda part: shutil.copytree(best, part, dirs_exist_ok=True))
-        write_pointer(self.folder, Pointer(SavedNames(last=None, best=best.name)))
-        self.tidy()
+        self._keep([best.name])
 
     def keep_only_best(self) -> None:
         """Remove everything but the selected model, as a finished run needs no resumption."""
-        if self.exists():
-            finished = SavedNames(last=None, best=self._pointer().best)
-            write_pointer(self.folder, Pointer(finished))
-        self.tidy()
+        if (best := find_best(self.folder)) is not None:
+            self._keep([best.name])
 
     def tidy(self) -> None:
-        """Remove what the pointer does not name: older checkpoints and parts of a killed save.
+        """Remove the parts of a killed save or removal."""
+        self.group.run_on_main(self._remove_parts)
 
-        Where the pointer is missing and a checkpoint is intact, the pointer is written again first.
-        """
-        self.group.run_on_main(self._tidy)
+    def _keep(self, names: Collection[str]) -> None:
+        """Remove all checkpoints and best models but these, the last checkpoint at the end."""
+        for folder in (*self.folder.glob("best-*"), *find_steps(self.folder)):
+            if folder.name not in names:
+                self._remove(folder)
+        self._remove_parts()
 
-    def _tidy(self) -> None:
-        path = self.folder / POINTER
-        remove_temporaries(path)
-        names = self._read().names if path.exists() or self._is_resumable() else set()
-        if not all((self.folder / name).is_dir() for name in names):
-            return  # the files may be all that is left of the run
-        for pattern in ("step-*", "best-*", ".*.part"):
-            for folder in self.folder.glob(pattern):
-                if folder.name not in names:
-                    shutil.rmtree(folder, ignore_errors=True)
+    def _remove(self, folder: Path) -> None:
+        """Remove a folder, which does not keep its name until its last file is removed."""
+        if folder.exists():
+            hidden = folder.rename(folder.with_name(f".{folder.name}.removed.part"))
+            shutil.rmtree(hidden, ignore_errors=True)
 
-    def _pointer(self) -> Pointer:
-        """Return the names of the current checkpoints, equal in all processes."""
-        return self.group.run_on_main(self._read)
-
-    def _read(self) -> Pointer:
-        """Read the pointer; write a damaged or missing one again.
-
-        Raises:
-            RunError: it is damaged, and the folders do not determine it.
-        """
-        try:
-            return read_pointer(self.folder)
-        except DataError as error:
-            if (recovered := self._recover()) is None:
-                raise _damaged(self.folder / POINTER, self.folder, error) from error
-            logger.warning("%s; written again from the folders beside it", error)
-            write_pointer(self.folder, recovered)
-            return recovered
-
-    def _recover(self) -> Pointer | None:
-        """Return the pointer that the intact folders determine, or None."""
-        best = {path.name for path in self.folder.glob("best-*") if is_intact(path)}
-        if not any(self.folder.glob("step-*")) and len(best) == 1:
-            return Pointer(SavedNames(last=None, best=best.pop()))
-        steps = [path for path in self.folder.glob("step-*") if is_intact(path)]
-        saved = map(_names_of, sorted(steps, key=_step_of, reverse=True))
-        complete = [one for one in saved if one.names <= best | {one.last}]
-        if not complete:
-            return None
-        return Pointer(complete[0], complete[1] if len(complete) > 1 else None)
-
-    def _is_resumable(self) -> bool:
-        """Return whether a checkpoint is intact, whatever the pointer says."""
-        recovered = self._recover()
-        return recovered is not None and recovered.last is not None
+    def _remove_parts(self) -> None:
+        for part in self.folder.glob(".*.part"):
+            shutil.rmtree(part, ignore_errors=True)
 
     def _intact_best(self) -> Path | None:
-        if not (self.folder / POINTER).exists():
-            return None
-        try:
-            pointer = read_pointer(self.folder)
-        except DataError:
-            if (recovered := self._recover()) is None:
-                raise
-            pointer = recovered
-        folder = self.folder / str(pointer.best)
-        if not folder.is_dir():
-            return None
-        verify_checksums(folder)
+        if (folder := find_best(self.folder)) is not None:
+            verify_checksums(folder)
         return folder
 
     def _required_best(self) -> Path:
@@ -306,24 +244,27 @@ class Checkpoints:
             raise RunError(f"{self.folder} holds no saved model; remove it to start the run over")
         return folder
 
-    def _newest_intact(self) -> SavedNames:
-        """Return the last checkpoint, or the one before it if the last one is damaged.
+    def _newest_intact(self) -> list[str]:
+        """Return the names of the last checkpoint, or of one before it if the last is damaged.
 
         Raises:
-            RunError: both are damaged.
+            RunError: all are damaged.
         """
-        pointer, errors = self._read(), []
-        for saved in filter(None, (pointer.current, pointer.previous)):
+        errors: list[DataError] = []
+        steps = find_steps(self.folder)
+        for folder in reversed(steps):
             try:
-                for name in sorted(saved.names):
-                    verify_checksums(self.folder / name)
+                verify_checksums(folder)
+                names = _names(folder.name, read_json(folder / STATE)["best_step"])
+                for best in names[1:]:
+                    verify_checksums(self.folder / best)
             except DataError as error:
                 errors.append(error)
                 continue
             for damage in errors:
-                logger.warning("%s; resuming from %s", damage, self.folder / str(saved.last))
-            return saved
-        raise _damaged(self.folder / str(pointer.last), self.folder, errors[0])
+                logger.warning("%s; resuming from %s", damage, folder)
+            return names
+        raise _damaged(steps[-1], self.folder, errors[0])
 
     def _write(self, name: str, write) -> None:
         """Write a folder atomically; a failure leaves nothing behind."""
@@ -336,7 +277,7 @@ class Checkpoints:
                 write_checksums(temporary)
             for file in temporary.iterdir():
                 flush_to_disk(file)
-            shutil.rmtree(final, ignore_errors=True)
+            self._remove(final)
             temporary.rename(final)
         except (OSError, SafetensorError) as error:
             raise RunError(
@@ -346,18 +287,9 @@ class Checkpoints:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _step_of(folder: Path) -> int:
-    return int(folder.name.removeprefix("step-"))
-
-
-def _names_of(folder: Path) -> SavedNames:
-    """Return the names of an intact checkpoint and of the best model at its time."""
-    step = read_json(folder / STATE)["best_step"]
-    return SavedNames(last=folder.name, best=None if step is None else _best_name(step))
-
-
-def _best_name(step: int) -> str:
-    return f"best-{step:06d}"
+def _names(name: str, best_step: int | None) -> list[str]:
+    """Return the names of a checkpoint and of the best model at its time, if there is one."""
+    return [name] if best_step is None else [name, best_name(best_step)]
 
 
 def _damaged(folder: Path, run: Path, error: Exception) -> RunError:

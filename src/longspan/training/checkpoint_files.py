@@ -7,7 +7,7 @@ tensor, state or configuration is loaded.
 from pathlib import Path
 from typing import Any
 
-from longspan.errors import DataError, UnreadableError
+from longspan.errors import DataError
 from longspan.files import file_sha256, read_json, write_json
 from longspan.temporaries import sweep_temporaries
 
@@ -21,8 +21,9 @@ def write_checksums(folder: Path) -> None:
         RunError: the folder cannot be written.
     """
     sweep_temporaries(folder)  # not after listing them, as writing the file does
-    files = sorted(path for path in folder.iterdir() if _is_listed(path.name))
-    write_json(folder / CHECKSUMS, {"files": {path.name: _describe(path) for path in files}})
+    names = sorted(path.name for path in folder.iterdir())
+    listed = [name for name in names if name != CHECKSUMS and not name.startswith(".")]
+    write_json(folder / CHECKSUMS, {"files": {name: _describe(folder / name) for name in listed}})
 
 
 def verify_checksums(folder: Path) -> None:
@@ -40,25 +41,6 @@ def verify_checksums(folder: Path) -> None:
             raise DataError(
                 f"{folder / name} is damaged: found {_format(actual)}, expected {_format(recorded)}"
             )
-
-
-def is_intact(path: Path) -> bool:
-    """Return whether a path is a folder whose files are those of its checksums.
-
-    Raises:
-        UnreadableError: the system does not read a file now.
-    """
-    try:
-        verify_checksums(path)
-    except UnreadableError:
-        raise
-    except DataError:
-        return False
-    return True
-
-
-def _is_listed(name: str) -> bool:
-    return name != CHECKSUMS and not name.startswith(".")
 
 
 def _describe(path: Path) -> dict[str, Any]:

@@ -7,39 +7,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 from longspan.errors import DataError, LongspanError, reason_of
-from longspan.files import check_file, check_folder, file_sha256, read_json
+from longspan.files import check_folder, file_sha256, read_json
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
-from longspan.training.checkpoint import UNREADABLE, WEIGHTS
+from longspan.models.conversion.source import weight_files
+from longspan.training.checkpoint import UNREADABLE
 
 Model = TypeVar("Model", bound=LongspanPreTrainedModel)
-
-INDEX = f"{WEIGHTS}.index.json"
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    """Return the files of a checkpoint's weights: one, or its shards.
-
-    Raises:
-        DataError: the folder has no weights in the format of safetensors, or lacks a shard.
-    """
-    if (folder / WEIGHTS).is_file():
-        return [folder / WEIGHTS]
-    if not (folder / INDEX).is_file():
-        raise DataError(
-            f"{folder} holds no {WEIGHTS}; name a folder of save_pretrained, such as longspan "
-            "longify writes"
-        )
-    content = read_json(folder / INDEX)
-    shards = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(shards, dict):
-        raise DataError(f"{folder / INDEX} has no weight_map; write the checkpoint again")
-    return [folder / Path(name).name for name in sorted(set(shards.values()))]
 
 
 def weights_sha256(folder: Path) -> str:
@@ -48,25 +24,8 @@ def weights_sha256(folder: Path) -> str:
     Raises:
         DataError: the folder has no weights.
     """
-    digests = [file_sha256(file) for file in _weight_files(folder)]
+    digests = [file_sha256(file) for file in weight_files(folder)]
     return digests[0] if len(digests) == 1 else hashlib.sha256(str(digests).encode()).hexdigest()
-
-
-def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Read the weights of a checkpoint by name.
-
-    Raises:
-        DataError: a file is missing or damaged.
-    """
-    weights: dict[str, Tensor] = {}
-    for file in _weight_files(folder):
-        try:
-            weights |= load_file(check_file(file))
-        except (OSError, SafetensorError) as error:
-            raise DataError(
-                f"{file} cannot be read ({error}); write the checkpoint again"
-            ) from error
-    return weights
 
 
 def read_config(folder: Path) -> LongspanConfig:

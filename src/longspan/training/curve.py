@@ -62,18 +62,20 @@ class CurveWindow:
     def close(self, step: int, seconds: float, learning_rate: float, score: Score) -> Point:
         """Return the next point of the learning curve, and set the sums to zero."""
         steps = self.steps
+        sums = {name: x.cpu().numpy() for name, x in self.statistics.items()}
+        metrics = {x.name: float(x.finalize(sums[x.name])) for x in self.metrics} if steps else {}
         point = Point(
             step=step,
             seconds=seconds,
             learning_rate=learning_rate,
             train_loss=float(self.loss) / steps if steps else None,
             validation_loss=score.loss,
-            train_metrics=self._metrics() if steps else {},
+            train_metrics=metrics,
             validation_metrics=score.metrics,
         )
         self.loss.zero_()
-        for sums in self.statistics.values():
-            sums.zero_()
+        for statistics in self.statistics.values():
+            statistics.zero_()
         self.steps = 0
         return point
 
@@ -82,10 +84,6 @@ class CurveWindow:
         progress.window_loss = float(self.loss)
         progress.window_steps = self.steps
         progress.window_statistics = {name: x.tolist() for name, x in self.statistics.items()}
-
-    def _metrics(self) -> dict[str, float]:
-        sums = {name: x.cpu().numpy() for name, x in self.statistics.items()}
-        return {metric.name: float(metric.finalize(sums[metric.name])) for metric in self.metrics}
 
 
 def scalars_of(point: Point) -> dict[str, float]:

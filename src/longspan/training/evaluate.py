@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from longspan.errors import NonFiniteLossError
-from longspan.metrics import Metric
 from longspan.results import Score
 from longspan.tasks.base import Batch, Split, Task
 from longspan.tasks.batching import RankedDocuments, sample_rows
@@ -107,23 +106,17 @@ def warm_up(
     `evaluate`.
     """
     rows = sample_rows(task.size(split), batch_size)
-    batch = next(task.batches(split, batch_size=batch_size, rows=rows))
-    passes = [batch]
-    if (documents := task.ranked_documents(split, rows)) is not None:
-        passes.append(next(documents.batches(batch_size)))
-    training, stream = model.training, StreamState(model, task)
+    documents = task.ranked_documents(split, rows)
+    if documents is None:
+        evaluate(model, task, split, batch_size=batch_size, device=device, group=group, rows=rows)
+        return
+    training = model.training
     model.eval()
-    for batch in passes:
+    queries = task.batches(split, batch_size=batch_size, rows=rows)
+    for batches in (queries, documents.batches(batch_size)):
+        batch = next(batches)
         (shard,) = group.shard_rows(len(batch.rows))
-        loss_arguments: dict[str, Any] = {"return_loss": False}
-        if documents is None:
-            targets = batch.targets[shard.rows].to(device)
-            loss_arguments = label_arguments(model, task, _logit_metrics(task), targets)
-        inputs = model_inputs(model, batch.inputs, device)
-        shard_inputs = {name: x[shard.rows] for name, x in inputs.items()}
-        output = model(**shard_inputs, **loss_arguments, **stream.arguments(batch, shard))
-        if task.generation is not None:
-            generate_tokens(model, shard_inputs, output, task.generation, group)
+        model(**model_inputs(model, batch.inputs, device, shard.rows), return_loss=False)
     model.train(training)
 
 
@@ -144,8 +137,7 @@ def _score_batches(
         for batch in prefetched:
             first_rows = first_rows or len(batch.rows)
             shard = stream.shard(group, len(batch.rows), first_rows)
-            inputs = model_inputs(model, batch.inputs, device)
-            shard_inputs = {name: x[shard.rows] for name, x in inputs.items()}
+            shard_inputs = model_inputs(model, batch.inputs, device, shard.rows)
             targets = batch.targets[shard.rows].to(device, non_blocking=True)
             labels = label_arguments(model, task, sums.logit_metrics, targets)
             output = model(**shard_inputs, **labels, **stream.arguments(batch, shard))
@@ -182,11 +174,6 @@ def _score_rankings(
         sums.add_rankings(rows.to(device), rankings)
 
 
-def _logit_metrics(task: Task) -> Sequence[Metric]:
-    """Return the metrics that follow from the model's output, without texts that it generates."""
-    return task.metrics if task.generation is None else task.selection_metrics
-
-
 class _SplitSums:
     """Sums over rows of a split: statistics and targets by example, and the total loss."""
 
@@ -201,7 +188,8 @@ class _SplitSums:
         self.task, self.split, self.rows, self.device = task, split, rows, device
         self.generates = generates
         self.metrics = task.metrics if generates else task.selection_metrics
-        self.logit_metrics = _logit_metrics(task)
+        # Those that follow from the model's output, without texts that it generates.
+        self.logit_metrics = task.metrics if task.generation is None else task.selection_metrics
         size, columns = task.size(split), {x.name: len(x.columns) for x in self.metrics}
         self.statistics = {
             name: torch.zeros(size, count, dtype=torch.float64, device=device)

@@ -23,7 +23,7 @@ from longspan.errors import DivergedError, NonFiniteLossError, RunError
 from longspan.memory import PeakMemory
 from longspan.results import Alarm, Point, Score
 from longspan.tasks.base import Batch
-from longspan.training.alarms import TrainingState, raise_alarms
+from longspan.training.alarms import raise_alarms
 from longspan.training.arguments import label_arguments, model_inputs
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.curve import CurveWindow, scalars_of
@@ -80,13 +80,13 @@ class StageTrainer:
         self.memory.start()
         optimizer = _make_optimizer(model, self.config)  # wrapping may have replaced the parameters
         self.optimizer = self.accelerator.prepare_optimizer(optimizer)
-        self.progress, self.best = Progress(), None
+        self.progress = Progress()
         self.stream = StreamState(model, self.task)
         if begins:
             self.progress = begin_stage(checkpoints, optimizer, stage, number)
         elif is_resumed:
             restore = functools.partial(self.stream.restore, group=self.group)
-            self.progress, self.best = checkpoints.load(model, optimizer, restore)
+            self.progress = checkpoints.load(model, optimizer, restore)
         scaler = self.accelerator.scaler
         if scaler is not None and self.progress.scaler is not None:
             scaler.load_state_dict(self.progress.scaler)
@@ -236,7 +236,7 @@ class StageTrainer:
         if self.group.broadcast(self._is_best(score) or self.config.selection == "last"):
             self.progress.best, self.progress.best_loss = self._main(score), score.loss
             self.progress.best_step = point.step
-            self.best = self.checkpoints.save_best(self.unwrapped_model, point.step)
+            self.checkpoints.save_best(self.unwrapped_model, point.step)
         if self.callback is not None:
             self.callback.on_evaluate(point)
         self._raise_alarms(score)
@@ -246,17 +246,10 @@ class StageTrainer:
         if len(progress.curve) == 1:
             progress.warm_seconds = progress.seconds
             progress.warm_data_wait_seconds = progress.data_wait_seconds
-        state = TrainingState(
-            config=dataclasses.replace(self.config, steps=self.last_step),
-            metric=self.task.selection_metrics[0],
-            curve=[Point(**x) for x in progress.curve if x["step"] > self.first_step],
-            validation=score,
-            seconds=progress.seconds,
-            data_wait_seconds=progress.data_wait_seconds,
-            warm_seconds=progress.warm_seconds,
-            warm_data_wait_seconds=progress.warm_data_wait_seconds,
-        )
-        for alarm in raise_alarms(state, [earlier["kind"] for earlier in progress.alarms]):
+        config = dataclasses.replace(self.config, steps=self.last_step)
+        metric = self.task.selection_metrics[0]
+        curve = [Point(**x) for x in progress.curve if x["step"] > self.first_step]
+        for alarm in raise_alarms(config, metric, curve, score, progress):
             progress.alarms.append(dataclasses.asdict(alarm))
             if self.callback is not None:
                 self.callback.on_alarm(alarm)
@@ -299,7 +292,7 @@ class StageTrainer:
         self._update_peak_memory()
         states = self.stream.gather(self.group)
         optimizer = self.optimizer.optimizer
-        self.checkpoints.save(self.unwrapped_model, optimizer, self.progress, self.best, states)
+        self.checkpoints.save(self.unwrapped_model, optimizer, self.progress, states)
 
     def _update_peak_memory(self) -> None:
         """Record the largest peak over all processes and all resumptions."""

@@ -88,8 +88,8 @@ def _embed(
     with contextlib.closing(prefetch_batches(batches, device)) as prefetched:
         for batch in prefetched:
             (shard,) = group.shard_rows(len(batch.rows))
-            inputs = model_inputs(model, batch.inputs, device)
-            output = model(**{key: x[shard.rows] for key, x in inputs.items()}, return_loss=False)
+            inputs = model_inputs(model, batch.inputs, device, shard.rows)
+            output = model(**inputs, return_loss=False)
             yield batch.rows[shard.rows], getattr(output, name).float(), shard.weight
 
 

@@ -12,13 +12,14 @@ from longspan.errors import OptionError
 from longspan.models import LongspanConfig, LongspanDualEncoder, LongspanPreTrainedModel
 from longspan.models.conversion.family import POSITIONS
 from longspan.models.conversion.positions import stretch_own_table
+from longspan.models.conversion.source import read_tensors
 from longspan.models.conversion.weights import matches, start_projections
 from longspan.results import StartRecord
-from longspan.training.checkpoint_folder import read_config, read_weights
+from longspan.training.checkpoint_folder import read_config
+from longspan.wording import first_of
 
 # Fields of an encoder-decoder that an encoder, from which it may start, does not have.
 _OF_DECODERS = ("is_encoder_decoder",)
-_MOST_NAMES = 5  # names of weights that one message lists
 
 
 def load_checkpoint(
@@ -53,7 +54,7 @@ def load_checkpoint(
     there, here, state = read_config(folder), model.config, model.state_dict()
     if reasons := find_architecture_refusals(there, here):
         raise OptionError(f"{folder} has another architecture: {'; '.join(reasons)}")
-    weights = _named_as(model, read_weights(folder), there)
+    weights = _named_as(model, read_tensors(folder), there)
     taken = _taken(weights, state, there, model, is_same_task)
     taken = _with_initial_rows(taken, state, there, here)
     extended = None
@@ -224,7 +225,7 @@ def _check_shapes(
     lengths = [config.max_position_embeddings for config in (there, here)]
     if lengths[0] != lengths[1]:
         remedy = f"use {lengths[0]} tokens as the checkpoint does, not {lengths[1]}, and {remedy}"
-    raise OptionError(f"weights of {folder} have other shapes: {_list(wrong)}; {remedy}")
+    raise OptionError(f"weights of {folder} have other shapes: {first_of(wrong)}; {remedy}")
 
 
 def _check_complete(
@@ -244,11 +245,6 @@ def _check_complete(
     inner = [x for x in inner if not matches((x.removeprefix(prefix),), new_parts)]
     if inner:
         raise OptionError(
-            f"{folder} lacks weights of the Transformer: {_list(inner)}; keep the checkpoint's "
+            f"{folder} lacks weights of the Transformer: {first_of(inner)}; keep the checkpoint's "
             "mechanism and pooling, or pretrain with those of this run"
         )
-
-
-def _list(items: list[str]) -> str:
-    more = len(items) - _MOST_NAMES
-    return ", ".join(items[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -128,7 +128,7 @@ def begin_stage(
         number: its number.
     """
     shapes = [x.shape for group in optimizer.param_groups for x in group["params"]]
-    progress, _ = checkpoints.load_state(
+    progress = checkpoints.load_state(
         optimizer, lambda tensors: _keep_moments(tensors, shapes if stage.keep_optimizer else [])
     )
     return dataclasses.replace(

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from longspan.attention import Cache
 from longspan.models import LongspanCache, LongspanForCausalLM
+from longspan.models.layer_cache import LayerCache, RowGroup
 from longspan.tasks import Batch, Task
 from longspan.training.distributed.group import ProcessGroup, RowShard
 
@@ -120,7 +121,7 @@ def _to_bytes(states: dict[int, LongspanCache]) -> bytes:
     for start, cache in states.items():
         layers = []
         for number, layer in enumerate(cache.layers):
-            state = cast(Cache, layer.state)
+            state = cast(LayerCache, layer.state)
             layers.append(_describe(state))
             for name, x in state.state.items():
                 tensors[f"{start}.{number}.{name}"] = x.detach().cpu().contiguous()
@@ -133,15 +134,18 @@ def _to_bytes(states: dict[int, LongspanCache]) -> bytes:
     return safetensors.torch.save({name: x.clone() for name, x in tensors.items()})
 
 
-def _describe(state: Cache) -> dict[str, Any]:
-    """Return what a cache is besides its tensors."""
+def _describe(state: LayerCache) -> dict[str, Any]:
+    """Return what the state of a layer is besides its tensors; its rows are one group."""
+    cache = cast(Cache, state.groups[0].cache)
     return {
-        "signature": state.signature,
-        "length": state.length,
-        "shape": list(state.shape),
-        "dtype": str(state.dtype).removeprefix("torch."),
-        "groups": state.groups,
-        "names": list(state.state),
+        "signature": cache.signature,
+        "length": cache.length,
+        "shape": list(cache.shape),
+        "dtype": str(cache.dtype).removeprefix("torch."),
+        "groups": cache.groups,
+        "names": list(cache.state),
+        "convolved": len(state.tokens),
+        "reach": state.reach,
     }
 
 
@@ -154,14 +158,18 @@ def _from_bytes(content: bytes, device: torch.device) -> dict[int, LongspanCache
         cache = LongspanCache(len(layers))
         cache.next_positions = tensors[f"{start}.positions"]
         for number, fields in enumerate(layers):
-            names = fields.pop("names")
-            cache.layers[number].state = Cache(
+            prefix, names = f"{start}.{number}", fields.pop("names")
+            convolved, reach = fields.pop("convolved", 0), fields.pop("reach", 0)
+            held = Cache(
                 **{
                     **fields,
                     "shape": tuple(fields["shape"]),
                     "dtype": getattr(torch, fields["dtype"]),
-                    "state": {name: tensors[f"{start}.{number}.{name}"] for name in names},
+                    "state": {name: tensors[f"{prefix}.{name}"] for name in names},
                 }
             )
+            tokens = tuple(tensors[f"{prefix}.convolution.{i}"] for i in range(convolved))
+            groups = (RowGroup(cache=held),)
+            cache.layers[number].state = LayerCache(groups, held.length, tokens, reach)
         states[int(start)] = cache
     return states

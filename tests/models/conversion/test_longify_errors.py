@@ -198,7 +198,7 @@ def test_remedy_for_pickled_weights_keeps_the_head(source, monkeypatch, tmp_path
     with torch.no_grad():
         torch.testing.assert_close(made.model(ids).logits, theirs(ids).logits, **TOLERANCE)
     (folder / "pytorch_model.bin").unlink()
-    with pytest.raises(DataError, match=r"has no weights, expected model.safetensors"):
+    with pytest.raises(DataError, match=r"holds no model.safetensors"):
         convert(folder)
 
 

@@ -79,7 +79,11 @@ def longify(
     check_range("seed", seed, 0, LARGEST_SEED)
     folder = None if out is None else check_new_folder(Path(out))
     if is_own(source):
-        _refuse_for_own(source, decoder_max_length, drop, new, revision)
+        if decoder_max_length is not None or drop or new or revision is not None:
+            raise OptionError(
+                f"{source} is an encoder of ours, in a folder; omit decoder_max_length, drop, new "
+                "and revision"
+            )
         conversion = _longify_own(
             Path(source), attention, options, positions, freeze, max_length=max_length, seed=seed
         )
@@ -97,25 +101,6 @@ def longify(
         decoder_max_length=decoder_max_length,
     )
     return _convert(opened, extension, max_length, folder, drop, new, seed)
-
-
-def _refuse_for_own(
-    source: str | Path,
-    decoder_max_length: int | None,
-    drop: Collection[str],
-    new: Collection[str],
-    revision: str | None,
-) -> None:
-    """Refuse options that do not apply to a model of ours.
-
-    Raises:
-        OptionError: one is given.
-    """
-    if decoder_max_length is not None or drop or new or revision is not None:
-        raise OptionError(
-            f"{source} is an encoder of ours, in a folder; omit decoder_max_length, drop, new and "
-            "revision"
-        )
 
 
 def convert(
@@ -188,7 +173,11 @@ def _longify_own(
     """Return a longer model of an encoder of ours; see `longify` for the arguments and errors."""
     short = LongspanConfig.from_pretrained(folder)
     _check_own(folder, short, max_length)
-    method = _choose_own_method(short, positions)
+    if short.position_encoding == "learned":
+        method = choose_method("learned", positions)
+    else:  # positions without parameters are kept
+        what = "method to extend positions without parameters"
+        method = check_name(positions or "keep", ("keep",), what)
     config = copy.deepcopy(short)
     config.max_position_embeddings = max_length
     if attention is not None:
@@ -228,13 +217,6 @@ def _check_own(folder: Path, short: LongspanConfig, max_length: int) -> None:
             f"max_length must be at least the {short.max_position_embeddings:,} tokens of the "
             f"source, got {max_length:,}; to shorten inputs, truncate them with the tokenizer"
         )
-
-
-def _choose_own_method(short: LongspanConfig, method: str | None) -> str:
-    """Return how positions are extended; those without parameters are kept."""
-    if short.position_encoding == "learned":
-        return choose_method("learned", method)
-    return check_name(method or "keep", ("keep",), "method to extend positions without parameters")
 
 
 def _model_class(folder: Path) -> type[LongspanPreTrainedModel]:

@@ -5,6 +5,7 @@ pooling; the similarity of a `LongspanDualEncoder` that loads it is the cosine i
 normalized.
 """
 
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from longspan.files import read_json
 MODULES, TRANSFORMER = "modules.json", "sentence_bert_config.json"
 # Pooling of ours by the mode of the source.
 POOLINGS = {"mean": "mean", "cls": "first", "lasttoken": "last"}
-PREFIX, SUFFIXES = "pooling_mode_", ("_tokens", "_token")  # of flags of modes
+PREFIX = "pooling_mode_"  # of flags of modes
 KINDS = ("Transformer", "Pooling", "Normalize")
 REMEDY = "keep it in sentence-transformers, and replace the attention of its `auto_model` with swap"
 
@@ -82,7 +83,7 @@ def _read_pooling(path: Path) -> str:
     content = _read_object(path)
     flags = [name.removeprefix(PREFIX) for name, x in content.items() if x is True]
     modes = [content["pooling_mode"]] if "pooling_mode" in content else flags
-    modes = [_without_suffix(mode) for mode in modes if mode != "include_prompt"]
+    modes = [re.sub("_tokens?$", "", mode) for mode in modes if mode != "include_prompt"]
     if len(modes) != 1 or modes[0] not in POOLINGS:
         raise OptionError(
             f"{path} has the pooling {' and '.join(modes) or None}, expected one of "
@@ -94,12 +95,6 @@ def _read_pooling(path: Path) -> str:
             f"which has no counterpart; {REMEDY}"
         )
     return POOLINGS[modes[0]]
-
-
-def _without_suffix(mode: str) -> str:
-    for suffix in SUFFIXES:
-        mode = mode.removesuffix(suffix)
-    return mode
 
 
 def _read_length(path: Path) -> int | None:

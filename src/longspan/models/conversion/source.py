@@ -1,7 +1,6 @@
 """Source checkpoints: a local folder or a repository of the Hugging Face Hub."""
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -147,24 +146,54 @@ def _read_config(folder: Path) -> Any:
         raise DataError(f"{folder / 'config.json'} cannot be read ({error})") from error
 
 
-def read_tensors(folder: Path) -> Mapping[str, Tensor]:
+def read_tensors(folder: Path) -> dict[str, Tensor]:
     """Read the weights of a folder by name.
 
     Raises:
         DataError: there are none, they are pickles, or a file is missing or damaged.
     """
+    tensors: dict[str, Tensor] = {}
+    for path in weight_files(folder):
+        try:
+            tensors |= load_file(check_file(path))
+        except (SafetensorError, OSError) as error:
+            raise DataError(f"{path} cannot be read ({error}); download it again") from error
+    listed = () if (folder / WEIGHTS).is_file() else _read_index(folder)
+    if missing := sorted(set(listed) - tensors.keys()):
+        raise DataError(f"{folder} lacks {missing[0]}, which {INDEX} lists; download it again")
+    return tensors
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files of a folder's weights: one, or its shards.
+
+    Raises:
+        DataError: there are none, or they are pickles.
+    """
     if (folder / WEIGHTS).is_file():
-        return _read_file(folder / WEIGHTS)
+        return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
-        return _read_shards(folder)
+        return [folder / Path(file).name for file in sorted(set(_read_index(folder).values()))]
     pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
     if not pickles:
-        raise DataError(f"{folder} has no weights, expected {WEIGHTS}; download it again")
+        raise DataError(
+            f"{folder} holds no {WEIGHTS}; download it again, or name a folder of "
+            "save_pretrained, such as longspan longify writes"
+        )
     raise DataError(
         f"{folder} has weights in {', '.join(pickles)} only, expected {WEIGHTS}: pickled weights "
         "can execute code and are not read; save a checkpoint that you trust again with the "
         f"following command, and convert FOLDER:\n{_saving_command(folder)}"
     )
+
+
+def _read_index(folder: Path) -> dict[str, str]:
+    """Return the shard of each weight."""
+    content = read_json(folder / INDEX)
+    shards = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(shards, dict):
+        raise DataError(f"{folder / INDEX} has no weight_map; download it again")
+    return shards
 
 
 def _saving_command(folder: Path) -> str:
@@ -175,26 +204,6 @@ def _saving_command(folder: Path) -> str:
     saved = [cls, "AutoTokenizer"] if has_tokenizer(folder) else [cls]
     calls = [f"t.{x}.from_pretrained({str(folder)!r}).save_pretrained('FOLDER')" for x in saved]
     return shlex.join(["python", "-c", "; ".join(["import transformers as t", *calls])])
-
-
-def _read_shards(folder: Path) -> dict[str, Tensor]:
-    content = read_json(folder / INDEX)
-    shards = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(shards, dict):
-        raise DataError(f"{folder / INDEX} has no weight_map; download it again")
-    tensors: dict[str, Tensor] = {}
-    for file in sorted(set(shards.values())):
-        tensors.update(_read_file(folder / Path(file).name))
-    if missing := sorted(shards.keys() - tensors.keys()):
-        raise DataError(f"{folder} lacks {missing[0]}, which {INDEX} lists; download it again")
-    return tensors
-
-
-def _read_file(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(check_file(path))
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"{path} cannot be read ({error}); download it again") from error
 
 
 # Nearest family by the first of the lists of transformers that has the type.

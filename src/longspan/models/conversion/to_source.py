@@ -50,7 +50,9 @@ def to_transformers(
         RunError: `out` cannot be written.
     """
     folder = check_new_folder(Path(out))
-    families = _select_families(to)
+    families = {name: family for name, family in FAMILIES.items() if family.architectures}
+    if to is not None:
+        families = {check_name(to, families, "model type to convert to"): families[to]}
     if not isinstance(model, LongspanPreTrainedModel):
         source = Path(model)
         model = _load(source, families)
@@ -60,12 +62,6 @@ def to_transformers(
     copy_generation(model, target)
     save_folder(folder, target, tokenizer, state)
     return Conversion(target, tokenizer, rows)
-
-
-def _select_families(to: str | None) -> dict[str, Family]:
-    """Return the families that a model may be converted to, by name."""
-    able = {name: family for name, family in FAMILIES.items() if family.architectures}
-    return able if to is None else {check_name(to, able, "model type to convert to"): able[to]}
 
 
 def _load(folder: Path, families: Mapping[str, Family]) -> LongspanPreTrainedModel:

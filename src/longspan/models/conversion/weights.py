@@ -15,8 +15,8 @@ from longspan.errors import DataError
 from longspan.models.attention_layer import SelfAttention
 from longspan.models.conversion.family import Weight
 from longspan.models.conversion.source import SourceWeight
+from longspan.wording import first_of
 
-MAX_NAMES = 4  # weights that a message lists
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -86,7 +86,7 @@ def copy_weights(
             rows.append(ConvertedWeight(source[name].name, None, shape, action))
     if missing:
         raise DataError(
-            f"the checkpoint lacks {_list(missing)}; complete it, or name weights to "
+            f"the checkpoint lacks {first_of(missing)}; complete it, or name weights to "
             "initialize randomly with --new"
         )
     return *_in_one_dtype(state, rows), used
@@ -190,7 +190,7 @@ def drop_weights(
         rows.append(ConvertedWeight(weight.name, None, shape, f"dropped: {reasons[patterns[0]]}"))
     if left:
         raise DataError(
-            f"the checkpoint has {_list(left)}, which the model has no use for; "
+            f"the checkpoint has {first_of(left)}, which the model has no use for; "
             "name weights that shall be dropped with --drop"
         )
     return rows
@@ -240,7 +240,8 @@ def _copied_parameters(mechanism: Attention, parts: Mapping[str, nn.Linear]) -> 
     probe.copy_projections(*marked.values())
     names = {}
     for parameter_name, parameter in probe.named_parameters():
-        equal = [x for x, y in originals.items() if _are_equal(parameter, y)]
+        shape = parameter.shape
+        equal = [x for x, y in originals.items() if y.shape == shape and y.equal(parameter)]
         if equal:
             names[parameter_name] = equal[0]
     return names
@@ -267,16 +268,6 @@ def load_weights(
     ]
 
 
-def _are_equal(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and torch.equal(a, b)
-
-
 def matches(names: Collection[str], patterns: Collection[str]) -> bool:
     """Return whether one of the names of a weight matches one of the patterns."""
     return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
-
-
-def _list(names: list[str]) -> str:
-    return ", ".join(names[:MAX_NAMES]) + (
-        f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    )

@@ -29,21 +29,25 @@ class Head(LongspanPreTrainedModel):
         texts: arguments of the token ids of an example.
         label: argument of the labels, from which the model computes its loss.
         compares_examples: True if the loss of an example depends on the others of its batch.
+        has_one_loss: True if each example has one loss, whatever its labels are.
     """
 
     card_kind: ClassVar[str] = "text-classification"
     texts: ClassVar[tuple[str, ...]] = ("input_ids",)
     label: ClassVar[str] = "labels"
     compares_examples: ClassVar[bool] = False
+    has_one_loss: ClassVar[bool] = False
 
-    @staticmethod
-    def count_targets(labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:
+    @classmethod
+    def count_targets(cls, labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:
         """Return the number of targets of each example, over which the loss is a mean.
 
         Args:
             labels: labels of a batch, by argument.
             rows: examples of the batch.
         """
+        if cls.has_one_loss:
+            return torch.ones(rows, dtype=torch.long)
         (values,) = labels.values()
         if values.is_floating_point():
             return torch.ones(rows, dtype=torch.long, device=values.device)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any, Unpack
 
 import torch
@@ -63,6 +62,8 @@ class LongspanForCoreference(HeadModel):
     https://arxiv.org/abs/1908.09091, section 3); antecedents are sought in all of them.
     """
 
+    has_one_loss = True
+
     def __init__(self, config: LongspanConfig):
         super().__init__(config)
         self.coreference = CoreferenceHead(config)
@@ -119,11 +120,6 @@ class LongspanForCoreference(HeadModel):
             pairs = zip(scores, labels, strict=True)
             loss = torch.stack([pair_losses(x, mentions).sum() for x, mentions in pairs]).mean()
         return self.finish(CoreferenceOutput, [encoded], loss, requests, **_padded(scores))
-
-    @staticmethod
-    def count_targets(labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:
-        """Return 1 for each document."""
-        return torch.ones(rows, dtype=torch.long)
 
     @staticmethod
     def scores(output: Any) -> Float[Tensor, "B K _"]:

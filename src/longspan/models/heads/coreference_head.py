@@ -286,18 +286,16 @@ def pair_losses(scores: Scores, labels: Int[Tensor, "M 3"]) -> Float[Tensor, " K
         scores: scores of a document.
         labels: first token, last token and cluster of each mention; rows of -100 are ignored.
     """
-    clusters = _span_clusters(scores.spans, labels)
+    # 1 + the cluster of each span, 0 for spans that are no mention.
+    clusters = scores.spans.new_zeros(len(scores.spans))
+    if len(labels):
+        same = (scores.spans[:, None] == labels[None, :, :2]).all(-1) & (labels[:, 2] >= 0)
+        clusters = (same * (labels[:, 2] + 1)).amax(1)
     candidates = torch.where(scores.antecedents < 0, 0, clusters[scores.antecedents.clamp(min=0)])
     right = (candidates == clusters[:, None]) & (candidates > 0)
     right = torch.cat((~right.any(1, keepdim=True), right), dim=1)
     values = scores.scores.float() if scores.scores.dtype.itemsize < 4 else scores.scores
     return values.logsumexp(1) - exclude(values, right).logsumexp(1)
-
-
-def _span_clusters(spans: Int[Tensor, "K 2"], labels: Int[Tensor, "M 3"]) -> Int[Tensor, " K"]:
-    """Return 1 + the cluster of each span, 0 for spans that are no mention."""
-    same = (spans[:, None] == labels[None, :, :2]).all(-1) & (labels[:, 2] >= 0)
-    return (same * (labels[:, 2] + 1)).amax(1) if len(labels) else spans.new_zeros(len(spans))
 
 
 def decode_clusters(

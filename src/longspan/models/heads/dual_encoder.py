@@ -5,7 +5,6 @@ documents of the other queries in a batch are the negatives.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -21,7 +20,7 @@ from longspan.models.heads.base import HeadModel, Shapes, encode_texts, exclude
 from longspan.models.heads.losses import label_loss
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask
 from longspan.models.model import LongspanModel
-from longspan.shapes import Bool, Float, Int, Mask
+from longspan.shapes import Float, Int, Mask
 
 DocumentIds = Int[Tensor, "D U"]
 DocumentMask = Mask[Tensor, "D U"]
@@ -69,6 +68,7 @@ class LongspanDualEncoder(HeadModel):
     card_kind = "sentence-similarity"
     texts = ("query_input_ids", "document_input_ids")
     compares_examples = True
+    has_one_loss = True
     document_model: LongspanModel | None
 
     def __init__(self, config: LongspanConfig):
@@ -166,7 +166,9 @@ class LongspanDualEncoder(HeadModel):
         similarities = _compare(queries, documents, negatives, texts[2].real_parts)
         if similarities is not None and answer_numbers is not None:
             columns = _join_numbers(similarities, document_numbers, negative_numbers)
-            similarities = exclude(similarities, ~_are_other_answers(answer_numbers, columns))
+            # Documents that answer the query, apart from its own one.
+            others = (answer_numbers.unsqueeze(-1) == columns).any(1).fill_diagonal_(False)
+            similarities = exclude(similarities, ~others)
         loss = self._contrastive_loss(cast(Tensor, similarities)) if return_loss else None
         fields = {
             "similarities": similarities,
@@ -176,11 +178,6 @@ class LongspanDualEncoder(HeadModel):
         }
         outputs = [x for x in (of_queries, of_documents, of_negatives) if x is not None]
         return self.finish(DualEncoderOutput, outputs, loss, {"return_dict": return_dict}, **fields)
-
-    @staticmethod
-    def count_targets(labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:
-        """Return 1 for each query: its document."""
-        return torch.ones(rows, dtype=torch.long)
 
     @staticmethod
     def scores(output: Any) -> Float[Tensor, "B _"]:
@@ -220,20 +217,16 @@ class LongspanDualEncoder(HeadModel):
 
     def _contrastive_loss(self, similarities: Tensor) -> Tensor:
         """Return the mean cross entropy of the documents that answer their queries."""
-        scores = _loss_scale(self.config) * at_least_float32(similarities)
+        scale = self.config.similarity_scale
+        if scale is None:
+            scale = 20.0 if self.config.similarity == "cosine" else 1.0
+        scores = float(scale) * at_least_float32(similarities)
         answers = torch.arange(len(scores), device=scores.device)
         loss = label_loss(scores, answers)
         if not self.config.symmetric_loss:
             return loss
         # Hard negatives answer no query, so there is none to find for them.
         return (loss + label_loss(scores[:, : len(scores)].mT, answers)) / 2
-
-
-def _loss_scale(config: LongspanConfig) -> float:
-    """Return the factor of the similarities in the loss; `similarity_scale` resolved."""
-    if config.similarity_scale is not None:
-        return float(config.similarity_scale)
-    return 20.0 if config.similarity == "cosine" else 1.0
 
 
 def _check_pairs(queries: Tensor | None, documents: Tensor | None) -> None:
@@ -274,11 +267,6 @@ def _join_numbers(
             f"{similarities.shape[1]} documents and negatives, got {count}"
         )
     return torch.cat(numbers)
-
-
-def _are_other_answers(answers: Tensor, columns: Tensor) -> Bool[Tensor, "B _"]:
-    """Return which columns have a document that answers the query, apart from its own one."""
-    return (answers.unsqueeze(-1) == columns).any(1).fill_diagonal_(False)
 
 
 HEAD = LongspanDualEncoder

@@ -6,7 +6,6 @@ learned together.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack, cast
 
 import torch
@@ -147,6 +146,8 @@ class LongspanForMultiHopQuestionAnswering(HeadModel):
     the mechanism has global tokens.
     """
 
+    has_one_loss = True
+
     def __init__(self, config: LongspanConfig):
         super().__init__(config)
         self.qa_outputs = nn.Linear(config.output_size, 2)
@@ -191,11 +192,6 @@ class LongspanForMultiHopQuestionAnswering(HeadModel):
         loss = _mean_loss(logits, labels, support_weight)
         scores = {f"{name}_logits": x for name, x in zip(PARTS, logits, strict=True)}
         return self.finish(MultiHopOutput, [encoded], loss, requests, **scores)
-
-    @staticmethod
-    def count_targets(labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:
-        """Return 1 for each example: its parts have one loss."""
-        return torch.ones(rows, dtype=torch.long)
 
     @staticmethod
     def scores(output: Any) -> Float[Tensor, "B N"]:

@@ -72,8 +72,8 @@ class LongspanForQuestionAnswering(HeadModel):
         scores = {"start_logits": start, "end_logits": end}
         return self.finish(QuestionAnsweringModelOutput, [encoded], loss, requests, **scores)
 
-    @staticmethod
-    def count_targets(labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:
+    @classmethod
+    def count_targets(cls, labels: Mapping[str, Any], rows: int) -> Int[Tensor, " B"]:
         """Return 1 for each example with an answer among its tokens."""
         start, end = labels["start_positions"], labels["end_positions"]
         if start.ndim == 1:

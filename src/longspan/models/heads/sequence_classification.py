@@ -109,23 +109,18 @@ def classification_loss(
     """
     if config.is_regression or config.is_multi_label:
         scores = at_least_float32(logits)
+        shape = scores.shape
         loss = F.mse_loss if config.is_regression else F.binary_cross_entropy_with_logits
-        return loss(scores, _with_classes(labels, scores))
+        if labels.shape != shape and (labels.shape != shape[:-1] or shape[-1] != 1):
+            # Not broadcast: every sequence needs numbers of its own.
+            raise InputError(f"labels must have shape {tuple(shape)}, got {tuple(labels.shape)}")
+        return loss(scores, labels.to(scores.dtype).reshape(shape))
     if labels.is_floating_point():
         raise InputError(
             f"labels must be integers, the classes, got {labels.dtype}; for numbers set "
             "problem_type to 'regression', for several labels to 'multi_label_classification'"
         )
     return label_loss(logits, labels, weights=config.class_weights)
-
-
-def _with_classes(labels: Tensor, logits: Tensor) -> Tensor:
-    """Return the labels in the shape and precision of the logits."""
-    shape = logits.shape
-    if labels.shape != shape and (labels.shape != shape[:-1] or shape[-1] != 1):
-        # Not broadcast: every sequence needs numbers of its own.
-        raise InputError(f"labels must have shape {tuple(shape)}, got {tuple(labels.shape)}")
-    return labels.to(logits.dtype).reshape(shape)
 
 
 HEAD = LongspanForSequenceClassification
