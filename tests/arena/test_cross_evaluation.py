@@ -75,12 +75,6 @@ def test_longer_inputs_are_scored_with_the_same_weights(trained):
     assert found.score.majority_baseline == int(labels.max()) / 30
 
 
-def test_sample_of_longer_inputs_is_scored(trained):
-    _, paths, record = trained
-    found = evaluate_elsewhere(record, paths, changes=LONGER, examples=10)
-    assert (found.score.num_examples, found.available) == (10, 30)
-
-
 def test_default_sample_of_train_is_as_large_as_validation(trained):
     _, paths, record = trained
     task = build("listops", {**tiny.TASK, **OPTIONS})

@@ -3,7 +3,7 @@
 import pytest
 
 import tiny
-from longspan.arena import PROTOCOLS, arena, get, grid
+from longspan.arena import arena, get, grid
 from longspan.arena.callbacks import GridCallback
 from longspan.tasks.lra.masked_inputs import MASK_PROBABILITIES
 
@@ -65,7 +65,3 @@ def test_a_task_is_trained_after_its_masked_inputs(tiny_cache, tmp_path):
     # the head of masked tokens
     assert second.start.dropped
     assert not [name for name in second.start.dropped if name.startswith("model.")]
-
-
-def test_protocols_are_registered():
-    assert set(NAMES) <= set(PROTOCOLS)

@@ -37,7 +37,7 @@ from longspan.arena.protocols.files import read_protocol
 from longspan.arena.rerun import rerun
 from longspan.arena.run_state import hold_lock
 from longspan.arena.start import find_start, load_start
-from longspan.config import Budget, replace_fields
+from longspan.config import Budget
 from longspan.errors import OptionError, RunError
 from longspan.publishing import export_run
 from longspan.results import load_failure, load_result, load_results, write_record
@@ -303,14 +303,6 @@ def test_start_of_a_run_is_none_of_its_source(staged):
     base = staged.row("toy_labels", "local", 0)
     for name in ("start.task", "local.start.task", "toy_labels.start.task"):
         assert staged.row("toy_labels", "local", 0, {name: SOURCE}) == base
-
-
-def test_hash_of_a_configuration_without_start_is_unchanged(staged):
-    config = tiny.experiment().config
-    assert config.start is None
-    assert hash_config(replace_fields(config, {"training.steps": 12})) == hash_config(config)
-    tree = dataclasses.asdict(config)
-    assert tree.pop("start") is None
 
 
 def test_given_widths_that_differ_are_refused(staged, paths, source):
