@@ -227,11 +227,6 @@ def test_batches_of_in_batch_negatives_are_not_split(monkeypatch):
         find_resolution(experiment, task)
 
 
-@pytest.fixture
-def paths(tiny_cache, tmp_path):
-    return tiny.paths(tmp_path, tiny_cache)
-
-
 def test_run_records_requested_and_effective_configuration(listops, paths):
     experiment = replace_budget(tiny.experiment("linear"), parse_budget("flops=30M"))
     result = run(experiment, listops, paths)

@@ -49,10 +49,10 @@ def test_integer_and_equal_float_have_same_hash():
     assert one.hash == real.hash
 
 
-def test_overrides_are_recorded(listops, tiny_cache, tmp_path):
+def test_overrides_are_recorded(listops, paths):
     experiment = tiny.experiment()
-    run(experiment, listops, tiny.paths(tmp_path, tiny_cache))
-    record = load_result(tiny.paths(tmp_path, tiny_cache).record_file(experiment))
+    run(experiment, listops, paths)
+    record = load_result(paths.record_file(experiment))
     assert record.overrides == experiment.overrides
     assert record.overrides["training.steps"] == 12
     assert record.config.training.steps == record.steps == 12

@@ -37,8 +37,8 @@ def hold_in_process(folder):
     process.join()
 
 
-def test_locked_runs_are_skipped(tiny_cache, tmp_path):
-    paths, log = tiny.paths(tmp_path, tiny_cache), LogRuns()
+def test_locked_runs_are_skipped(tiny_cache, paths):
+    log = LogRuns()
     locked, free = tiny.experiment("full"), tiny.experiment()
     with hold_in_process(paths.run_dir(locked)) as process:
         results, failed = arena([locked, free], paths, log)

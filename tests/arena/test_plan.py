@@ -83,11 +83,6 @@ def test_cost_of_run_is_its_flops():
     assert [x.mechanism for x in order_runs([expensive, cheap])] == ["linear", "performer"]
 
 
-@pytest.fixture
-def paths(tiny_cache, tmp_path):
-    return tiny.paths(tmp_path, tiny_cache)
-
-
 def test_planned_run_has_figures_of_actual_run(paths, listops):
     experiment = tiny.experiment()
     (row,) = plan([experiment], paths)

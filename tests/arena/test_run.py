@@ -182,8 +182,7 @@ def test_record_has_attended_pairs(listops, finished):
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
-def test_rescoring_reproduces_recorded_scores_exactly(listops, tiny_cache, tmp_path, precision):
-    paths = tiny.paths(tmp_path, tiny_cache)
+def test_rescoring_reproduces_recorded_scores_exactly(listops, precision, paths):
     experiment = tiny.experiment(
         changes={"training.precision": precision, "training.learning_rate": 0.03}
     )
@@ -291,9 +290,7 @@ def test_rescoring_on_different_data_is_rejected(finished_run, tmp_path):
 @pytest.mark.parametrize(
     "error", [OSError(28, "No space left on device"), torch.OutOfMemoryError()]
 )
-def test_exhausted_disk_and_memory_raise_run_error(
-    listops, tiny_cache, tmp_path, monkeypatch, error
-):
+def test_exhausted_disk_and_memory_raise_run_error(listops, monkeypatch, error, paths):
     from longspan.training.loop import StageTrainer
 
     def fail(*_):
@@ -302,10 +299,10 @@ def test_exhausted_disk_and_memory_raise_run_error(
     monkeypatch.setattr(StageTrainer, "_step", fail)
     message = "No space left on device; free space|needs more memory than the device has; raise"
     with pytest.raises(RunError, match=message):
-        run(tiny.experiment(), listops, tiny.paths(tmp_path, tiny_cache))
+        run(tiny.experiment(), listops, paths)
 
 
-def test_other_system_errors_are_raised_unchanged(listops, tiny_cache, tmp_path, monkeypatch):
+def test_other_system_errors_are_raised_unchanged(listops, monkeypatch, paths):
     from longspan.training.loop import StageTrainer
 
     def fail(*_):
@@ -313,7 +310,7 @@ def test_other_system_errors_are_raised_unchanged(listops, tiny_cache, tmp_path,
 
     monkeypatch.setattr(StageTrainer, "_step", fail)
     with pytest.raises(OSError, match=r"^\[Errno 24\] Too many open files$"):
-        run(tiny.experiment(), listops, tiny.paths(tmp_path, tiny_cache))
+        run(tiny.experiment(), listops, paths)
 
 
 def write_imdb(place, count=8):

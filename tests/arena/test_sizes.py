@@ -169,8 +169,8 @@ def test_model_that_exceeds_memory_is_refused_before_it_is_built():
         make_model(override(tiny.experiment("full"), changes), build("listops", tiny.TASK))
 
 
-def test_run_whose_optimizer_exceeds_memory_is_refused(listops, tmp_path, tiny_cache, monkeypatch):
+def test_run_whose_optimizer_exceeds_memory_is_refused(listops, monkeypatch, paths):
     parameters = num_parameters(tiny.experiment().config, listops)
     monkeypatch.setattr(space, "available_memory", lambda: 15 * parameters)
     with pytest.raises(NoMemoryError, match="gradients and AdamW's moments needs"):
-        run(tiny.experiment(), listops, tiny.paths(tmp_path, tiny_cache))
+        run(tiny.experiment(), listops, paths)

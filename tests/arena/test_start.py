@@ -204,8 +204,7 @@ def test_worker_processes_wait_for_sources(protocol_file, paths):
 
 
 @pytest.mark.slow
-def test_processes_of_torchrun_train_the_source_first(protocol_file, tmp_path):
-    places = ("--runs", tmp_path / "runs", "--cache", tmp_path / "cache", "--device", "cpu")
+def test_processes_of_torchrun_train_the_source_first(protocol_file, tmp_path, places):
     command = ("-m", "longspan", "train", "local", "toy_labels", "--protocol", protocol_file)
     run = many.torchrun(2, list(map(str, (*command, *places))))
     search = os.pathsep.join([str(Path(many.__file__).parent), os.environ.get("PYTHONPATH", "")])
@@ -218,8 +217,7 @@ def test_processes_of_torchrun_train_the_source_first(protocol_file, tmp_path):
     assert results["toy_labels"].start.source.startswith(f"staged/{SOURCE}/work/")
 
 
-def test_train_and_arena_train_the_source_first(cli, protocol_file, tmp_path):
-    places = ("--runs", tmp_path / "runs", "--cache", tmp_path / "cache", "--device", "cpu")
+def test_train_and_arena_train_the_source_first(cli, protocol_file, tmp_path, places):
     command = ("toy_labels", "--protocol", protocol_file, *places)
     code, out, err = cli("train", "local", *command, "--set", "toy_masked.training.steps=2")
     assert code == 0, err
@@ -236,8 +234,7 @@ def test_train_and_arena_train_the_source_first(cli, protocol_file, tmp_path):
     ]
 
 
-def test_plan_of_a_search_has_the_runs_that_trials_start_from(cli, protocol_file, tmp_path):
-    places = ("--runs", tmp_path / "runs", "--cache", tmp_path / "cache", "--device", "cpu")
+def test_plan_of_a_search_has_the_runs_that_trials_start_from(cli, protocol_file, places):
     command = ("--tasks", "toy_labels", "--protocol", protocol_file, "--mechanisms", "local")
     grid_of = ("--tune", "--grid", "training.learning_rate=0.01,0.02", "--dry-run", "--json")
     code, out, err = cli("arena", *command, *grid_of, *places)

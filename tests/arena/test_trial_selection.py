@@ -136,7 +136,7 @@ def test_selection_fails_if_every_combination_has_failed_trial(make_trials):
 # Trials, and scoring of the selected ones on test.
 
 
-def test_trials_never_read_test_split(tiny_cache, tmp_path, monkeypatch):
+def test_trials_never_read_test_split(monkeypatch, paths):
     splits = []
     for name in ("batches", "labels", "groupings"):
         original = getattr(TASKS["listops"], name)
@@ -146,7 +146,6 @@ def test_trials_never_read_test_split(tiny_cache, tmp_path, monkeypatch):
             return original(self, split, *rest, **options)
 
         monkeypatch.setattr(TASKS["listops"], name, spy)
-    paths = tiny.paths(tmp_path, tiny_cache)
     made = small_search(grid={**GRID, "seed": [0]})
     results, failed = arena(made.experiments, paths.for_trials(), LogTrials())
     assert failed == []
@@ -178,11 +177,11 @@ def test_all_seeds_of_selected_combination_are_reported(tuned):
     assert set(values) == set(RATES)
 
 
-def test_selected_trial_equals_run_without_search(tuned, tiny_cache, tmp_path):
+def test_selected_trial_equals_run_without_search(tuned, paths):
     """Compare with the record of the same configuration run without a search, except times."""
     paths, outcome = tuned
     selected = outcome.results[1]
-    there = tiny.paths(tmp_path, tiny_cache)
+    there = paths
     changes = {**SMALL_CHANGES, "training.learning_rate": learning_rate_of(selected)}
     (made,), _ = grid("smoke", tasks=["listops"], mechanisms=["local"], seeds=[1], changes=changes)
     (plain,), _ = arena([made], there, LogTrials())
@@ -311,10 +310,9 @@ def reproducible_fields(result):
     return result.config_hash, result.seed, *scores, result.tuning
 
 
-def test_interrupted_search_resumes_exactly(tuned, tiny_cache, tmp_path):
+def test_interrupted_search_resumes_exactly(tuned, tmp_path, paths):
     """Interrupt the first run and a later one, and repeat the finished command."""
     _, expected = tuned
-    paths = tiny.paths(tmp_path, tiny_cache)
     for stop in (5, 20):
         with pytest.raises(KeyboardInterrupt):
             tune("smoke", paths, LogTrials(stop), space=SPACE, **CELL)
