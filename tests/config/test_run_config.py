@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+import tiny
 from longspan.arena.experiment import hash_config
 from longspan.config import (
     Budget,
@@ -25,13 +26,7 @@ CONFIG = RunConfig(
     mechanism=MechanismConfig(
         name="sinkhorn", options={"block": 8, "temperature": 0.7, "sortcut": None, "sizes": (1, 2)}
     ),
-    model=ModelConfig(
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        classifier_hidden_size=16,
-    ),
+    model=ModelConfig(**tiny.MODEL),
     training=TrainingConfig(
         steps=12,
         batch_size=4,

@@ -27,19 +27,15 @@ class Pictures(PixelTask):
     class_names = ("cross", "ring", "dot")
     info = TaskInfo(
         name="pictures",
-        version=1,
         title="",
         summary="",
         source="",
-        checksum=None,
         license="",
-        sizes={},
         vocab_size=256,
         num_classes=3,
         metrics=("accuracy",),
         chance=1 / 3,
         head="sequence_classification",
-        published=(),
     )
 
     def build_splits(self, data, scratch, progress):

@@ -41,19 +41,15 @@ class Pairs(Task):
     Options = PairOptions
     info = TaskInfo(
         name="pairs",
-        version=1,
         title="",
         summary="",
         source="",
-        checksum=None,
         license="",
-        sizes={},
         vocab_size=100,
         num_classes=2,
         metrics=("accuracy",),
         chance=0.5,
         head="pair_classification",
-        published=(),
     )
     length = 9
 
