@@ -135,30 +135,17 @@ def test_real_memory_exhaustion_is_recorded(tiny_cache, tmp_path):
 
 
 def test_command_prints_failed_runs_and_retry_option(cli, tiny_cache, tmp_path):
-    path_flags = ["--runs", tmp_path, "--cache", tiny_cache, "--device", "cpu"]
-    command = [
-        "arena",
-        "--protocol",
-        "smoke",
-        "--tasks",
-        "listops",
-        "--mechanisms",
-        "local",
-        *path_flags,
-    ]
-    code, out, err = cli(*command, *tiny.flags(DIVERGING))
-    assert (code, out) == (1, "")
-    code, out, err = cli(*command, *tiny.flags(DIVERGING))
-    assert (code, out) == (1, "")
+    command = tiny.arena_command(tmp_path, tiny_cache, changes=DIVERGING)
+    for _ in range(2):
+        code, out, err = cli(*command)
+        assert (code, out) == (1, "")
     (line,) = err.splitlines()
     assert line.startswith("failed: local-")
     assert line.endswith("--retry-failed retries it)")
-    _, _, err = cli(*command, *tiny.flags(DIVERGING), "--retry-failed")
+    _, _, err = cli(*command, "--retry-failed")
     assert "run 1/1  local on listops" in err
     # `train` always retries.
-    code, _, err = cli(
-        "train", "local", "listops", "--protocol", "smoke", *path_flags, *tiny.flags(DIVERGING)
-    )
+    code, _, err = cli(*tiny.command(tmp_path, tiny_cache, changes=DIVERGING))
     assert code == 2
     assert "run 1/1  local on listops" in err
     assert "error: the training loss is nan" in err.splitlines()[-1]

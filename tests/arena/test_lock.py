@@ -91,23 +91,11 @@ def run_command(arguments, log):
 
 def test_concurrent_commands_execute_each_run_once(tiny_cache, tmp_path):
     runs = tmp_path / "runs"
-    path_flags = ["--runs", str(runs), "--cache", str(tiny_cache), "--device", "cpu"]
-    grid_flags = [
-        "arena",
-        "--protocol",
-        "smoke",
-        "--tasks",
-        "listops",
-        "--mechanisms",
-        "full,local,linear",
-        "--seeds",
-        "0,1",
-    ]
+    command = tiny.arena_command(runs, tiny_cache, "--seeds", "0,1", mechanisms="full,local,linear")
     server = tiny.server()
     processes = []
     for name in ("a.log", "b.log"):
-        arguments = ([*grid_flags, *tiny.flags(), *path_flags], str(tmp_path / name))
-        processes.append(server.Process(target=run_command, args=arguments))
+        processes.append(server.Process(target=run_command, args=(command, str(tmp_path / name))))
     for process in processes:
         process.start()
     for process in processes:

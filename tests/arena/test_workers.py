@@ -52,21 +52,13 @@ def test_run_restarts_after_one_death_and_fails_after_two(tmp_path, uninterrupte
 @pytest.mark.slow
 @pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGKILL])
 def test_stopped_command_leaves_no_process(tiny_cache, tmp_path, stop_signal):
-    path_flags = ["--runs", str(tmp_path), "--cache", str(tiny_cache), "--device", "cpu"]
-    changes = tiny.flags({"training.steps": 100_000})
-    grid_flags = [
-        "arena",
-        "--protocol",
-        "smoke",
-        "--tasks",
-        "listops",
-        "--mechanisms",
-        "full,local",
-        "--workers",
-        "2",
-    ]
+    command = tiny.arena_command(
+        *(tmp_path, tiny_cache, "--workers", "2"),
+        mechanisms="full,local",
+        changes={"training.steps": 100_000},
+    )
     process = subprocess.Popen(
-        [sys.executable, "-m", "longspan", *grid_flags, *changes, *path_flags],
+        [sys.executable, "-m", "longspan", *command],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
