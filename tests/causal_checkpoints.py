@@ -32,11 +32,10 @@ class ToyBytes(Task):
     Options = StreamOptions
     options: StreamOptions
     info = TaskInfo(
-        name="toy_bytes", version=1, title="Toy bytes", summary="Next byte.", source="a test",
-        checksum=None, license="none", sizes={"train": 4, "validation": 2, "test": 2},
+        name="toy_bytes", title="Toy bytes", summary="Next byte.", source="a test",
+        license="none", sizes={"train": 4, "validation": 2, "test": 2},
         head="sequence_classification",
-        vocab_size=257, num_classes=2, metrics=("accuracy",), chance=None,
-        published=(),
+        vocab_size=257, num_classes=2, metrics=("accuracy",),
     )  # fmt: skip
 
     @property

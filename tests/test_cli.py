@@ -209,16 +209,8 @@ def test_version_is_that_of_the_package(cli):
     assert cli("--version") == (0, f"longspan {longspan.__version__}\n", "")
 
 
-def arena_command(runs, cache, *more, changes=None):
-    return [
-        *("arena", "--protocol", "smoke", "--tasks", "listops", "--mechanisms", "local"),
-        *tiny.flags(changes),
-        *("--runs", runs, "--cache", cache, "--device", "cpu", *more),
-    ]
-
-
 def test_arena_command_prints_table_and_writes_page(cli, tiny_cache, tmp_path):
-    code, out, err = cli(*arena_command(tmp_path, tiny_cache, "--seeds", "0,1", "--json"))
+    code, out, err = cli(*tiny.arena_command(tmp_path, tiny_cache, "--seeds", "0,1", "--json"))
     assert code == 0
     assert len(json.loads(out)) == 1
     page = tmp_path / "smoke" / "report.html"
@@ -233,7 +225,7 @@ def test_arena_command_prints_table_and_writes_page(cli, tiny_cache, tmp_path):
     dataclasses.replace(
         local[0], config=config, config_hash=hash_config(config), family="dense"
     ).save(tmp_path)
-    code, out, err = cli(*arena_command(tmp_path, tiny_cache, "--seeds", "0,1", "--json"))
+    code, out, err = cli(*tiny.arena_command(tmp_path, tiny_cache, "--seeds", "0,1", "--json"))
     assert {row["mechanism"] for row in json.loads(out)[0]["rows"]} == {"local"}
     assert "1 other row is in the page alone" in err
 
@@ -277,11 +269,11 @@ def test_page_keeps_earlier_records_of_runs_folder(tmp_path, capsys):
 def test_arena_with_failed_run_reports_others_and_exits_with_1(
     cli, tiny_cache, tmp_path, monkeypatch
 ):
-    code, *_ = cli(*arena_command(tmp_path, tiny_cache))
+    code, *_ = cli(*tiny.arena_command(tmp_path, tiny_cache))
     assert code == 0
     record = next(tmp_path.rglob("local-*-0.json"))
     record.write_text("{}")
-    code, out, err = cli(*arena_command(tmp_path, tiny_cache, "--seeds", "0,1"))
+    code, out, err = cli(*tiny.arena_command(tmp_path, tiny_cache, "--seeds", "0,1"))
     assert code == 1
     assert "local" in out
     failed = [line for line in err.splitlines() if line.startswith("failed: ")]
@@ -290,7 +282,7 @@ def test_arena_with_failed_run_reports_others_and_exits_with_1(
     shutil.rmtree(tmp_path / "smoke")
     record.parent.mkdir(parents=True)
     record.write_text("{}")
-    code, out, err = cli(*arena_command(tmp_path, tiny_cache))
+    code, out, err = cli(*tiny.arena_command(tmp_path, tiny_cache))
     assert (code, out) == (1, "")
 
 
@@ -447,7 +439,7 @@ def test_report_of_a_record_is_a_page_of_the_run(cli, finished, tmp_path, monkey
 
 
 def test_arena_tune_option_runs_search(cli, tiny_cache, tmp_path):
-    command = arena_command(tmp_path, tiny_cache, "--json", "--tune", "--seeds", "0,3")
+    command = tiny.arena_command(tmp_path, tiny_cache, "--json", "--tune", "--seeds", "0,3")
     rate = command.index("training.learning_rate=0.01")
     del command[rate - 1 : rate + 1]
     code, out, err = cli(*command, "--grid", "training.learning_rate=1e-12,0.01")

@@ -136,7 +136,7 @@ def test_bad_arguments_are_one_message(cli, arguments, message):
 NUMBERS = ("tokens", "batch-size", "hidden-size", "heads", "layers", "times", "threads", "lengths")
 
 
-@pytest.mark.parametrize("value", [-(10**20), -1, 0, 10**12, 10**20, 10**400])
+@pytest.mark.parametrize("value", [-1, 0, 10**12, 10**400])
 @pytest.mark.parametrize("option", NUMBERS)
 def test_sizes_that_cannot_be_meant_are_refused_before_anything_is_built(
     cli, monkeypatch, option, value

@@ -132,10 +132,15 @@ def test_a_corpus_of_the_next_token_is_a_task(cli, tmp_path, folder, arguments, 
         (["mine", "FOLDER", "--tokenizer", "x", "--kind", "bpe"], ["omit them or --tokenizer"]),
         (["mine", "FOLDER", "--tokenizer", "/none"], ["/none does not exist"]),
         (["mine", "FOLDER", "--objective", "last"], ["no objective called 'last'"]),
+        (["mine", "FOLDER", "--vocabulary", "words"], ["no vocabulary called 'words'"]),
         (["mine", "FOLDER", "--vocabulary", "bytes"], ["no mask token; pass --objective next"]),
         (
             ["mine", "FOLDER", "--objective", "next", "--weights", "1"],
             ["--weights does not go with --objective next"],
+        ),
+        (
+            ["mine", "FOLDER", "--objective", "next", "--vocabulary", "bytes", "--tokenizer", "x"],
+            ["--vocabulary bytes has no tokenizer; omit it or --tokenizer"],
         ),
         (
             ["mine", "FOLDER", "--objective", "next", "--vocabulary", "bytes", "--kind", "bpe"],

@@ -14,7 +14,7 @@ from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.results.efficiency import Limits
 
 HUGE = 10**20
-SLIPS = {int: (-1, -HUGE, HUGE), float: (-1.0, float("nan"), float("inf"))}
+SLIPS = {int: (-1, HUGE), float: (-1.0, float("nan"), float("inf"))}
 SECONDS = 30.0
 # A slip that is as good as the largest number: all of the examples, tokens or seconds there are.
 TAKES_HUGE = {"--batch-size", "--samples", "--examples", "--max-seconds"}

@@ -55,38 +55,6 @@ def test_page_runs_from_file_to_prediction(shell, tmp_path):
     assert "'label': 'good'" in outputs[5]
 
 
-def test_three_classes_of_a_semicolon_file_in_latin_1(shell, tmp_path):
-    """A file of a spreadsheet, with class names and words of another language."""
-    draws = random.Random(0)
-    words = {
-        "Küche": ["topf", "pfanne", "löffel"],
-        "Garten": ["beet", "rose", "spaten"],
-        "Büro": ["stuhl", "tinte", "akte"],
-    }
-
-    def rows(count):
-        for _ in range(count):
-            name = draws.choice([*words])
-            found = [draws.choice(["und", "der", "die", "das", "mit"]) for _ in range(12)]
-            yield " ".join([*found[:6], draws.choice(words[name]), *found[6:]]), name
-
-    form = {"encoding": "latin-1", "delimiter": ";"}
-    write_csv(tmp_path / "orders.csv", rows(240), ("Text", "Art"), **form)
-    new = list(rows(60))
-    write_csv(tmp_path / "new.csv", [(text,) for text, _ in new], ("Text",), **form)
-    options = "--encoding latin-1 --delimiter ';'"
-    shell(
-        "bash",
-        "-ec",
-        f"""
-        longspan data import texts orders.csv --text Text --label Art {options}
-        longspan train linear orders --set training.steps=60
-        longspan predict runs/own/orders/*.json new.csv --output out.csv --text Text {options}
-    """,
-    )
-    assert share_correct(tmp_path / "out.csv", [name for _, name in new]) > 0.9
-
-
 def test_reviews_of_imdb_beat_chance(shell, tmp_path):
     """1,000 reviews in a CSV file; predictions for 400 reviews of the test split."""
     folder = os.environ.get("LONGSPAN_TEST_DATA")

@@ -42,19 +42,9 @@ def listed_before(words):
     return set(re.findall(r"`([a-z_]+)`", re.split(r"[;.] ", before)[-1]))
 
 
-def build_small(name, length, **options):
-    sizes = {"heads": HEADS, "head_dim": WIDTH, "max_length": length}
-    torch.manual_seed(0)
-    return build(name, **sizes, **MECHANISMS[name].small_options, **options).double()
-
-
 def inputs(length):
     torch.manual_seed(1)
     return [torch.randn(2, HEADS, length, WIDTH).double() for _ in range(3)]
-
-
-def ends_padded(length):
-    return torch.arange(length) < torch.tensor([length, length - length // 3])[:, None]
 
 
 def test_example_has_stated_shape_and_zeros():
@@ -77,6 +67,14 @@ def test_every_mechanism_has_the_call(name):
     assert out.isfinite().all()
 
 
+def test_properties_of_every_mechanism_are_those_of_its_contract():
+    """`tests/attention/test_contract.py` checks each of these for every mechanism."""
+    claim("Each honors a mask or refuses it")
+    claim("ignores the content of padded positions (NaN included)")
+    claim("takes lengths that are no multiple of a block, trains, and has")
+    claim('a plain reference (`backend="reference"`)')
+
+
 @every_mechanism
 def test_mechanisms_that_are_listed_need_no_sizes(name):
     if name in listed_before("need no sizes"):
@@ -84,63 +82,6 @@ def test_mechanisms_that_are_listed_need_no_sizes(name):
     else:
         with pytest.raises(OptionError, match="is required"):
             build(name)
-
-
-@every_mechanism
-def test_a_mask_is_honored_or_refused(name):
-    """Padding between tokens, too: what it hides has no influence on any other row."""
-    claim("Each honors a mask or refuses it")
-    attention, (q, k, v) = build_small(name, 40), inputs(40)
-    mask = (torch.arange(40) % 5 != 3).expand(2, -1)
-    try:
-        out = attention(q, k, v, mask)
-    except InputError:
-        return
-    assert not out.movedim(1, 2)[~mask].any()
-    hidden = ~mask[:, None, :, None]
-    changed = [torch.where(hidden, x + 3, x) for x in (q, k, v)]
-    torch.testing.assert_close(attention(*changed, mask), out)
-
-
-@every_mechanism
-def test_content_of_padded_positions_is_ignored(name):
-    claim("ignores the content of padded positions (NaN included)")
-    attention, mask = build_small(name, 40), ends_padded(40)
-    q, k, v = inputs(40)
-    bad = [torch.where(mask[:, None, :, None], x, torch.nan) for x in (q, k, v)]
-    torch.testing.assert_close(attention(*bad, mask), attention(q, k, v, mask))
-
-
-@every_mechanism
-def test_lengths_need_be_no_multiple_of_a_block(name):
-    claim("takes lengths that are no multiple of a block")
-    attention = build_small(name, 128)
-    for length in (1, 2, 7, 31, 33, 67, 127):
-        out = attention(*inputs(length), ends_padded(length))
-        assert out.shape == (2, HEADS, length, WIDTH)
-        assert out.isfinite().all(), length
-
-
-@every_mechanism
-def test_every_mechanism_trains(name):
-    claim("a block, trains, and has")
-    attention = build_small(name, 40).train()
-    given = [x.requires_grad_() for x in inputs(40)]
-    attention(*given, ends_padded(40)).square().sum().backward()
-    for letter, x in zip("qkv", given, strict=True):
-        is_read = letter in attention.traits.inputs
-        assert (x.grad is not None and x.grad.any().item()) == is_read, letter
-        assert x.grad is None or x.grad.isfinite().all()
-    for parameter in attention.parameters():
-        assert parameter.grad is None or parameter.grad.isfinite().all()
-
-
-@every_mechanism
-def test_every_mechanism_equals_its_plain_reference(name):
-    claim('has a plain reference (`backend="reference"`)')
-    given, mask = inputs(40), ends_padded(40)
-    outputs = [build_small(name, 40, backend=x)(*given, mask) for x in ("auto", "reference")]
-    torch.testing.assert_close(*outputs)
 
 
 @every_mechanism

@@ -144,11 +144,21 @@ def flags(changes=None):
     return [part for name, x in pairs for part in ("--set", f"{name}={json.dumps(x)}")]
 
 
+def place_flags(runs, cache):
+    """Return the folders and the processor as command line arguments."""
+    return ["--runs", str(runs), "--cache", str(cache), "--device", "cpu"]
+
+
 def command(runs, cache, *more, changes=None):
     """Return command line arguments that train the tiny experiment."""
-    path_flags = ["--runs", str(runs), "--cache", str(cache), "--device", "cpu"]
     train_flags = ["train", "local", "listops", "--protocol", "smoke"]
-    return [*train_flags, *flags(changes), *path_flags, *more]
+    return [*train_flags, *flags(changes), *place_flags(runs, cache), *more]
+
+
+def arena_command(runs, cache, *more, mechanisms="local", changes=None):
+    """Return command line arguments that train tiny experiments."""
+    grid_flags = ["arena", "--protocol", "smoke", "--tasks", "listops", "--mechanisms", mechanisms]
+    return [*grid_flags, *flags(changes), *place_flags(runs, cache), *more]
 
 
 def restore_sigint():

@@ -88,9 +88,9 @@ def parts(batch):
 
 def info(name, head, metrics, num_classes):
     return TaskInfo(
-        name=name, version=1, title=name, summary="A toy.", source="a test", checksum=None,
+        name=name, title=name, summary="A toy.", source="a test",
         license="none", sizes=SIZES, vocab_size=WORDS, num_classes=num_classes, head=head,
-        metrics=metrics, chance=None, published=(),
+        metrics=metrics,
     )  # fmt: skip
 
 

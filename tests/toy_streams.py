@@ -76,11 +76,9 @@ class ToyStream(StreamTask):
     vocabulary = ByteVocabulary()
     info = TaskInfo(
         name="toy_stream",
-        version=1,
         title="Toy stream",
         summary="Repeat a phrase.",
         source="generated",
-        checksum=None,
         license="Apache-2.0",
         sizes={split: len(sizes) for split, sizes in SIZES.items()},
         vocab_size=ByteVocabulary.size,
@@ -88,8 +86,6 @@ class ToyStream(StreamTask):
         metrics=("bits_per_byte", "accuracy"),
         chance=8.0,
         head="causal_lm",
-        published=(),
-        notes="",
     )
 
     def build_splits(self, data, scratch, progress):

@@ -3,6 +3,12 @@ import pytest
 import tiny
 
 
+@pytest.fixture
+def paths(tmp_path, tiny_cache):
+    """Paths of an empty runs folder, with the cache of the tiny ListOps."""
+    return tiny.paths(tmp_path, tiny_cache)
+
+
 @pytest.fixture(scope="session")
 def uninterrupted(tiny_cache, tmp_path_factory):
     """Reproducible fields of a serial grid, with the thread count of workers and nodes."""

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 import tiny
-from longspan.arena import arena, budget_resolution, grid, replace_budget, run
+from longspan.arena import arena, budget_resolution, replace_budget, run
 from longspan.arena.budget_resolution import (
     apply_budget,
     find_resolution,
@@ -42,20 +42,6 @@ def budgeted_experiment(budget, mechanism="local", changes=None):
     experiment = tiny.experiment(mechanism, changes=changes)
     experiment = replace_budget(experiment, parse_budget(budget))
     return experiment, build("listops", experiment.config.task.options)
-
-
-def test_experiments_of_grid_have_its_budget():
-    budget = parse_budget("flops=1e9")
-    (made,), _ = grid("smoke", tasks=["listops"], mechanisms=["local"], budget=budget)
-    assert made.config.budget == budget
-    assert made.overrides == {"budget": "flops=1000000000"}
-
-
-def test_step_budget_changes_nothing(listops, tmp_path):
-    experiment = tiny.experiment()
-    assert find_resolution(experiment, listops) is None
-    assert resolve_budget(experiment, listops, tmp_path) is None
-    assert apply_budget(experiment, None) is experiment
 
 
 def test_warmup_and_evaluation_interval_scale_with_steps():
@@ -191,12 +177,6 @@ def test_larger_sizes_are_tried_until_memory_exceeds_limit(monkeypatch, needs, t
     assert resolved.changes == {"mechanism.window": chosen}
 
 
-def test_size_rejected_by_mechanism_does_not_fit():
-    experiment, task = budgeted_experiment("memory=1GiB", "local")
-    assert count_bytes(experiment, task, -3) is None
-    assert count_bytes(experiment, task, 8) > 0
-
-
 def test_microbatch_budget_splits_into_the_fewest_that_fit(monkeypatch):
     experiment, task = budgeted_experiment("microbatch=1", "local", {"training.batch_size": 4})
     name = "training.gradient_accumulation_steps"
@@ -245,11 +225,6 @@ def test_batches_of_in_batch_negatives_are_not_split(monkeypatch):
     experiment, _ = budgeted_experiment("microbatch=6", "local")
     with pytest.raises(NoMemoryError, match="at least 7 bytes, with a batch that cannot be split"):
         find_resolution(experiment, task)
-
-
-@pytest.fixture
-def paths(tiny_cache, tmp_path):
-    return tiny.paths(tmp_path, tiny_cache)
 
 
 def test_run_records_requested_and_effective_configuration(listops, paths):

@@ -154,8 +154,7 @@ def test_plugin_edited_between_kill_and_resume_is_named_in_workers_too(
     assert result.source_files["mechanism"].sha256 == edited_digest != digest
 
 
-def test_search_scores_no_trial_of_other_code(tiny_cache, tmp_path):
-    paths = tiny.paths(tmp_path, tiny_cache)
+def test_search_scores_no_trial_of_other_code(paths):
     experiments = small_search(grid=GRID).experiments
     trials = paths.for_trials()
     arena(experiments, trials, LogRuns())

@@ -75,12 +75,6 @@ def test_longer_inputs_are_scored_with_the_same_weights(trained):
     assert found.score.majority_baseline == int(labels.max()) / 30
 
 
-def test_sample_of_longer_inputs_is_scored(trained):
-    _, paths, record = trained
-    found = evaluate_elsewhere(record, paths, changes=LONGER, examples=10)
-    assert (found.score.num_examples, found.available) == (10, 30)
-
-
 def test_default_sample_of_train_is_as_large_as_validation(trained):
     _, paths, record = trained
     task = build("listops", {**tiny.TASK, **OPTIONS})
@@ -105,8 +99,7 @@ def test_arguments_are_checked_before_the_model_is_loaded(trained, tmp_path):
         evaluate_run(alone, "test", paths, examples=0)
 
 
-def test_learned_positions_are_refused(tiny_cache, tmp_path):
-    paths = tiny.paths(tmp_path, tiny_cache)
+def test_learned_positions_are_refused(tiny_cache, paths):
     experiment = tiny.experiment(changes={"model.position": "learned"})
     run(experiment, tiny.listops(tiny_cache), paths)
     with pytest.raises(OptionError, match="learned positions and local attention has parameters"):
@@ -280,8 +273,7 @@ def needle(mechanism, position, paths):
     return paths.record_file(experiment)
 
 
-def test_model_is_scored_at_every_length_but_its_own(tiny_cache, tmp_path):
-    paths = tiny.paths(tmp_path, tiny_cache)
+def test_model_is_scored_at_every_length_but_its_own(paths):
     record = needle("linear", "none", paths)
     scored = evaluate_lengths(record, paths, [16, 32, 64, 32])
     assert [one.length for one in scored] == [64, 32]
@@ -296,8 +288,7 @@ def test_model_is_scored_at_every_length_but_its_own(tiny_cache, tmp_path):
 
 
 @pytest.mark.parametrize(("mechanism", "position"), [("linformer", "none"), ("full", "learned")])
-def test_model_for_one_length_is_refused_by_name(tiny_cache, tmp_path, mechanism, position):
-    paths = tiny.paths(tmp_path, tiny_cache)
+def test_model_for_one_length_is_refused_by_name(mechanism, position, paths):
     record = needle(mechanism, position, paths)
     with pytest.raises(OptionError, match=f"{position} positions and {mechanism} attention has"):
         evaluate_lengths(record, paths, [8, 32])

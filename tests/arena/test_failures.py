@@ -13,7 +13,7 @@ from rich.console import Console
 import tiny
 from longspan.arena import arena, run
 from longspan.arena.console import ConsoleCallback
-from longspan.errors import DivergedError, NoMemoryError
+from longspan.errors import NoMemoryError
 from longspan.results import load_failures, load_results
 from longspan.training.loop import StageTrainer
 
@@ -25,8 +25,7 @@ DIVERGING = {
 ALLOCATOR = "[enforce fail at alloc_cpu.cpp:119] . DefaultCPUAllocator: can't allocate memory: you"
 
 
-def test_diverged_run_is_recorded_and_retried_on_request_only(tiny_cache, tmp_path):
-    paths = tiny.paths(tmp_path, tiny_cache)
+def test_diverged_run_is_recorded_and_retried_on_request_only(tmp_path, paths):
     diverging, stable = tiny.experiment("full", changes=DIVERGING), tiny.experiment()
     results, _ = arena([diverging, stable], paths, LogRuns())
     assert [result.mechanism for result in results] == ["local"]
@@ -59,8 +58,8 @@ def test_diverged_run_is_recorded_and_retried_on_request_only(tiny_cache, tmp_pa
         OSError(errno.ENOMEM, "Cannot allocate memory"),
     ],
 )
-def test_out_of_memory_errors_are_recorded(tiny_cache, tmp_path, monkeypatch, listops, error):
-    paths, experiment = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
+def test_out_of_memory_errors_are_recorded(tmp_path, monkeypatch, listops, error, paths):
+    experiment = tiny.experiment()
 
     def fail(*_):
         raise error
@@ -74,8 +73,8 @@ def test_out_of_memory_errors_are_recorded(tiny_cache, tmp_path, monkeypatch, li
     assert (record.kind, record.step) == ("memory", None)
 
 
-def test_later_result_replaces_the_failure(tiny_cache, tmp_path, monkeypatch):
-    paths, experiment = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
+def test_later_result_replaces_the_failure(tmp_path, monkeypatch, paths):
+    experiment = tiny.experiment()
 
     def fail(*_):
         raise MemoryError
@@ -90,8 +89,8 @@ def test_later_result_replaces_the_failure(tiny_cache, tmp_path, monkeypatch):
     assert load_results([tmp_path]) == [result]
 
 
-def test_unexpected_error_is_reported_but_not_recorded(tiny_cache, tmp_path, monkeypatch):
-    paths, broken = tiny.paths(tmp_path, tiny_cache), tiny.experiment("full")
+def test_unexpected_error_is_reported_but_not_recorded(tmp_path, monkeypatch, paths):
+    broken = tiny.experiment("full")
 
     def fail(*_):
         raise RuntimeError("shape '[3]' is invalid")
@@ -104,16 +103,11 @@ def test_unexpected_error_is_reported_but_not_recorded(tiny_cache, tmp_path, mon
     assert len(arena([broken], paths, LogRuns())[0]) == 1
 
 
-def test_progress_bars_are_removed_when_runs_end(tiny_cache, tmp_path):
+def test_progress_bars_are_removed_when_runs_end(paths):
     experiments = [tiny.experiment("full", changes=DIVERGING), tiny.experiment()]
     with ConsoleCallback(Console(file=io.StringIO()), is_parallel=True) as callback:
-        results, failed = arena(experiments, tiny.paths(tmp_path, tiny_cache), callback)
+        results, failed = arena(experiments, paths, callback)
         assert (len(results), len(failed), callback.lines) == (1, 1, {})
-
-
-def test_run_raises_divergence_error(tiny_cache, tmp_path, listops):
-    with pytest.raises(DivergedError, match="the training loss is nan"):
-        run(tiny.experiment(changes=DIVERGING), listops, tiny.paths(tmp_path, tiny_cache))
 
 
 def run_with_limited_memory(runs, cache):
@@ -141,30 +135,17 @@ def test_real_memory_exhaustion_is_recorded(tiny_cache, tmp_path):
 
 
 def test_command_prints_failed_runs_and_retry_option(cli, tiny_cache, tmp_path):
-    path_flags = ["--runs", tmp_path, "--cache", tiny_cache, "--device", "cpu"]
-    command = [
-        "arena",
-        "--protocol",
-        "smoke",
-        "--tasks",
-        "listops",
-        "--mechanisms",
-        "local",
-        *path_flags,
-    ]
-    code, out, err = cli(*command, *tiny.flags(DIVERGING))
-    assert (code, out) == (1, "")
-    code, out, err = cli(*command, *tiny.flags(DIVERGING))
-    assert (code, out) == (1, "")
+    command = tiny.arena_command(tmp_path, tiny_cache, changes=DIVERGING)
+    for _ in range(2):
+        code, out, err = cli(*command)
+        assert (code, out) == (1, "")
     (line,) = err.splitlines()
     assert line.startswith("failed: local-")
     assert line.endswith("--retry-failed retries it)")
-    _, _, err = cli(*command, *tiny.flags(DIVERGING), "--retry-failed")
+    _, _, err = cli(*command, "--retry-failed")
     assert "run 1/1  local on listops" in err
     # `train` always retries.
-    code, _, err = cli(
-        "train", "local", "listops", "--protocol", "smoke", *path_flags, *tiny.flags(DIVERGING)
-    )
+    code, _, err = cli(*tiny.command(tmp_path, tiny_cache, changes=DIVERGING))
     assert code == 2
     assert "run 1/1  local on listops" in err
     assert "error: the training loss is nan" in err.splitlines()[-1]

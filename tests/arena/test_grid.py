@@ -53,17 +53,12 @@ def test_grid_defaults_to_everything_and_drops_duplicates():
     assert len(again) == 1
 
 
-def test_empty_list_selects_nothing(cli):
+def test_empty_list_selects_nothing():
     assert grid("smoke", tasks=[]) == ([], [])
     assert grid("smoke", mechanisms=[]) == ([], [])
     space = SearchSpace(grid={"training.batch_size": [4]})
     assert searches("smoke", space, tasks=[]) == ([], [])
     assert searches("smoke", space, mechanisms=[]) == ([], [])
-    for option, text in (("--tasks", ","), ("--mechanisms", "")):
-        code, _, err = cli("arena", option, text)
-        assert code == 2
-        assert f"{option} takes comma-separated names, got {text!r}" in err
-    assert cli("arena", "--seeds", "")[0] == 2
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +87,7 @@ def test_all_processes_fail_if_one_lacks_data(outputs):
         assert len([line for line in lines if line.startswith("ended ")]) == 2
 
 
-def test_processes_of_torchrun_start_no_workers(tiny_cache, tmp_path, monkeypatch):
+def test_processes_of_torchrun_start_no_workers(monkeypatch, paths):
     for name, value in tiny.LAUNCH.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(
@@ -100,7 +95,7 @@ def test_processes_of_torchrun_start_no_workers(tiny_cache, tmp_path, monkeypatc
     ):
         arena(
             small_grid(),
-            tiny.paths(tmp_path, tiny_cache),
+            paths,
             LogRuns(),
             executor=WorkerPoolExecutor(2),
         )
@@ -144,20 +139,6 @@ def test_unfit_mechanisms_are_skipped_unless_named(picky):
         grid("smoke", tasks=["text"], mechanisms=["picky"])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"protocol": "quik"}, "no protocol called 'quik'; did you mean quick"),
-        ({"tasks": ["txt"]}, "no task of protocol 'smoke' called 'txt'; did you mean text"),
-        ({"mechanisms": ["ful"]}, "no mechanism or reference row called 'ful'; did you mean full"),
-        ({"changes": {"training.stps": 1}}, "no field of training called 'stps'; did you mean ste"),
-    ],
-)
-def test_unknown_names_are_rejected_before_any_run(options, message):
-    with pytest.raises(UnknownNameError, match=message):
-        grid(**{"protocol": "smoke", **options})
-
-
 def test_tasks_that_a_reference_row_lacks_are_left_out():
     experiments, left_out = grid(
         "lra-paper", tasks=["image", "text"], mechanisms=["full", "cnn-stem"]
@@ -185,8 +166,8 @@ def test_protocols_with_the_reference_row_are_named():
         grid("lra-scaled", mechanisms=["words"])
 
 
-def test_results_are_ordered_and_saved_after_each_run(tiny_cache, tmp_path):
-    log, paths = LogSteps(), tiny.paths(tmp_path, tiny_cache)
+def test_results_are_ordered_and_saved_after_each_run(tmp_path, paths):
+    log = LogSteps()
     seen = log.on_run_end
     log.on_run_end = lambda result: seen(result) or log.lines.append(len(load_results([tmp_path])))
     results, failed = arena(small_grid(), paths, log)
@@ -197,12 +178,10 @@ def test_results_are_ordered_and_saved_after_each_run(tiny_cache, tmp_path):
     assert log.lines.count("step") == 24
 
 
-def test_failed_run_does_not_stop_other_runs(tiny_cache, tmp_path):
+def test_failed_run_does_not_stop_other_runs(paths):
     broken = small_grid(mechanisms=["full"], changes={**tiny.CHANGES, **DIVERGING})
     log = LogRuns()
-    results, failed = arena(
-        [*broken, *small_grid(["local"])], tiny.paths(tmp_path, tiny_cache), log
-    )
+    results, failed = arena([*broken, *small_grid(["local"])], paths, log)
     assert [result.mechanism for result in results] == ["local"]
     assert [x.name for x in failed] == [f"{broken[0].name} on listops"]
     assert failed[0].reason.startswith("the training loss is nan at step 2; lower the learning")
@@ -221,8 +200,7 @@ def test_task_without_data_fails_its_own_runs_only(tiny_cache, tmp_path):
     assert all("IMDB" in x.reason for x in failed), failed
 
 
-def test_finished_runs_are_loaded(tiny_cache, tmp_path):
-    paths = tiny.paths(tmp_path, tiny_cache)
+def test_finished_runs_are_loaded(tmp_path, paths):
     first, _ = arena(small_grid(), paths, LogRuns())
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
     log = LogSteps()
@@ -233,9 +211,9 @@ def test_finished_runs_are_loaded(tiny_cache, tmp_path):
 
 
 @pytest.fixture
-def finished_run(listops, tiny_cache, tmp_path):
+def finished_run(listops, paths):
     """Finished experiment, its paths, and a function that reruns it."""
-    experiment, paths = tiny.experiment(), tiny.paths(tmp_path, tiny_cache)
+    experiment = tiny.experiment()
     run(experiment, listops, paths)
     return experiment, paths, lambda: run(experiment, listops, paths)
 
@@ -251,16 +229,6 @@ def test_record_of_different_configuration_is_rejected(finished_run, field, valu
         "move it away or"
     )
     with pytest.raises(RunError, match=message):
-        again()
-
-
-def test_record_of_different_data_is_rejected(finished_run):
-    experiment, paths, again = finished_run
-    path = paths.record_file(experiment)
-    write_json(path, {**json.loads(path.read_text()), "data_checksum": "0" * 64})
-    with pytest.raises(
-        RunError, match=r"was scored on data 000000000000, but the data here is .*--data or"
-    ):
         again()
 
 

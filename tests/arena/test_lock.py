@@ -37,8 +37,8 @@ def hold_in_process(folder):
     process.join()
 
 
-def test_locked_runs_are_skipped(tiny_cache, tmp_path):
-    paths, log = tiny.paths(tmp_path, tiny_cache), LogRuns()
+def test_locked_runs_are_skipped(tiny_cache, paths):
+    log = LogRuns()
     locked, free = tiny.experiment("full"), tiny.experiment()
     with hold_in_process(paths.run_dir(locked)) as process:
         results, failed = arena([locked, free], paths, log)
@@ -91,23 +91,11 @@ def run_command(arguments, log):
 
 def test_concurrent_commands_execute_each_run_once(tiny_cache, tmp_path):
     runs = tmp_path / "runs"
-    path_flags = ["--runs", str(runs), "--cache", str(tiny_cache), "--device", "cpu"]
-    grid_flags = [
-        "arena",
-        "--protocol",
-        "smoke",
-        "--tasks",
-        "listops",
-        "--mechanisms",
-        "full,local,linear",
-        "--seeds",
-        "0,1",
-    ]
+    command = tiny.arena_command(runs, tiny_cache, "--seeds", "0,1", mechanisms="full,local,linear")
     server = tiny.server()
     processes = []
     for name in ("a.log", "b.log"):
-        arguments = ([*grid_flags, *tiny.flags(), *path_flags], str(tmp_path / name))
-        processes.append(server.Process(target=run_command, args=arguments))
+        processes.append(server.Process(target=run_command, args=(command, str(tmp_path / name))))
     for process in processes:
         process.start()
     for process in processes:

@@ -83,11 +83,6 @@ def test_cost_of_run_is_its_flops():
     assert [x.mechanism for x in order_runs([expensive, cheap])] == ["linear", "performer"]
 
 
-@pytest.fixture
-def paths(tiny_cache, tmp_path):
-    return tiny.paths(tmp_path, tiny_cache)
-
-
 def test_planned_run_has_figures_of_actual_run(paths, listops):
     experiment = tiny.experiment()
     (row,) = plan([experiment], paths)
@@ -211,30 +206,20 @@ def test_plan_resolves_budgets(paths, listops):
 
 
 def test_dry_run_prints_plan_and_trains_nothing(cli, paths):
-    path_flags = ["--runs", paths.runs, "--cache", paths.cache, "--device", "cpu"]
-    grid_flags = [
-        "arena",
-        "--protocol",
-        "smoke",
-        "--tasks",
-        "listops",
-        "--mechanisms",
-        "linformer,full",
-        *tiny.flags(),
-    ]
-    code, out, err = cli(*grid_flags, *path_flags, "--dry-run", "--json", "--seeds", "0,1")
+    command = tiny.arena_command(paths.runs, paths.cache, mechanisms="linformer,full")
+    code, out, err = cli(*command, "--dry-run", "--json", "--seeds", "0,1")
     assert (code, err) == (0, "")
     planned = json.loads(out)
     assert [x["mechanism"] for x in planned["runs"]] == ["full", "linformer"] * 2
     assert planned["runs"][0]["excess"] == 0
     assert planned["totals"]["states"] == {"new": 4}
-    code, out, _ = cli(*grid_flags, *path_flags, "--dry-run", "--budget", "flops=1G")
+    code, out, _ = cli(*command, "--dry-run", "--budget", "flops=1G")
     assert code == 0
     assert "2 runs (2 new); remaining: " in out
     assert "parameter count differs by more than 10 % from `full`: linformer" in out
     assert "--measure times real steps" in out
     assert not list(paths.runs.iterdir())
-    code, _, err = cli(*grid_flags, *path_flags, "--budget", "fuel=3")
+    code, _, err = cli(*command, "--budget", "fuel=3")
     assert (code, "no budget called 'fuel'" in err) == (2, True)
 
 

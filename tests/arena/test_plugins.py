@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-import types
 import warnings
 
 import pytest
@@ -286,15 +285,6 @@ def test_failed_registration_of_a_kernel_is_undone(tmp_path):
     with pytest.raises(PluginError):
         load_plugin(str(path))
     assert "mine" not in KERNELS.get(MECHANISMS["full"], {})
-
-
-def test_debug_traceback_keeps_the_cause(tmp_path):
-    path = tmp_path / "mine.py"
-    path.write_text("1 / 0\n")
-    with pytest.raises(PluginError) as raised:
-        load_plugin(str(path))
-    assert isinstance(raised.value.__cause__, ZeroDivisionError)
-    assert isinstance(raised.value.__cause__.__traceback__, types.TracebackType)
 
 
 def test_records_name_the_files_of_plugins_and_protocols(tmp_path, registries):

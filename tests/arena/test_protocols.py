@@ -14,10 +14,8 @@ from longspan.arena import (
     grid,
     make_model,
     override,
-    plan,
     search,
 )
-from longspan.arena.protocols import register
 from longspan.attention import MECHANISMS, options_of
 from longspan.config import Budget, ModelConfig, TrainingConfig, flatten
 from longspan.errors import OptionError, UnknownNameError
@@ -60,21 +58,6 @@ def test_protocol_has_source_and_registered_names(name):
     assert {m for own in protocol.task_mechanism_options.values() for m in own} <= set(MECHANISMS)
     assert {*protocol.task_mechanism_options, *protocol.grids} <= set(protocol.tasks)
     assert {task for choice in protocol.choices for task in choice.tasks} <= set(protocol.tasks)
-
-
-def test_unknown_names_are_rejected_with_suggestion():
-    with pytest.raises(UnknownNameError, match="no protocol called 'quik'; did you mean quick"):
-        get("quik")
-    smoke = get("smoke")
-    with pytest.raises(UnknownNameError, match="no task of protocol 'smoke' called 'listop'; did"):
-        smoke.experiment("listop", "local", 0)
-    with pytest.raises(UnknownNameError, match="no mechanism called 'locl'; did you mean local"):
-        smoke.experiment("listops", "locl", 0)
-
-
-def test_registered_protocol_name_is_rejected():
-    with pytest.raises(OptionError, match="protocol 'smoke' is already registered"):
-        register(dataclasses.replace(get("smoke"), summary="another"))
 
 
 def test_budget_of_protocol_applies_to_its_runs_and_is_printed(cli, monkeypatch):
@@ -230,14 +213,6 @@ def test_reference_row_refuses_changes_of_its_own_fields():
         grid("lra-paper", tasks=["image"], mechanisms=["cnn-stem"], changes={"model.stem": "none"})
     other = protocol.row("image", "cnn-stem", 0, {"training.steps": 9, "model.stem": "convolution"})
     assert other.overrides == {"row": "cnn-stem", "training.steps": 9}
-
-
-def test_plan_names_reference_rows(tmp_path):
-    options = {"tasks": ["text"], "mechanisms": ["words", "full"]}
-    experiments, _ = grid("lra-paper", **options)
-    assert [x.row_name for x in experiments] == ["full", "words"]
-    planned = plan(experiments, tiny.paths(tmp_path, tmp_path))
-    assert [(x.row_name, x.mechanism) for x in planned] == [("full", "full"), ("words", "full")]
 
 
 def test_reference_row_names_its_run():

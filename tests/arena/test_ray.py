@@ -75,8 +75,8 @@ def cluster(request):
 
 
 @pytest.mark.slow
-def test_run_of_killed_worker_restarts(cluster, tiny_cache, tmp_path, uninterrupted, caplog):
-    paths, experiments = tiny.paths(tmp_path, tiny_cache), longer_experiments()[:2]
+def test_run_of_killed_worker_restarts(cluster, tmp_path, uninterrupted, caplog, paths):
+    experiments = longer_experiments()[:2]
     killer = KillRuns(paths, experiments, {"full": 1}, lock="train")
     with caplog.at_level(logging.WARNING):
         results, failed = arena(experiments, paths, killer, executor=RayExecutor(cluster[0]))
@@ -90,8 +90,8 @@ def test_run_of_killed_worker_restarts(cluster, tiny_cache, tmp_path, uninterrup
 
 
 @pytest.mark.slow
-def test_run_fails_after_two_deaths(cluster, tiny_cache, tmp_path, uninterrupted):
-    paths, experiments = tiny.paths(tmp_path, tiny_cache), longer_experiments()
+def test_run_fails_after_two_deaths(cluster, uninterrupted, paths):
+    experiments = longer_experiments()
     killer = KillRuns(paths, experiments, {"linear": 2}, lock="train")
     results, failed = arena(experiments, paths, killer, executor=RayExecutor(cluster[0]))
     assert killer.done == {"linear": 2}
@@ -107,14 +107,9 @@ def without_linear(records):
 # One core runs one experiment at a time, with one thread, as in the uninterrupted grid.
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", [1], indirect=True)
-def test_runs_resume_after_lost_cluster(
-    cluster,
-    tiny_cache,
-    tmp_path,
-    uninterrupted,
-):
+def test_runs_resume_after_lost_cluster(cluster, tmp_path, uninterrupted, paths):
     address, stop = cluster
-    paths, experiments = tiny.paths(tmp_path, tiny_cache), longer_experiments()
+    experiments = longer_experiments()
     log = LogRuns()
     log.on_run_end = lambda result: stop()
     with pytest.raises(
@@ -131,9 +126,8 @@ def test_runs_resume_after_lost_cluster(
     assert all(run in results for run in kept)
 
 
-def test_absent_cluster_is_rejected_immediately(tiny_cache, tmp_path):
+def test_absent_cluster_is_rejected_immediately(paths):
     (port,) = free_ports(1)
-    paths = tiny.paths(tmp_path, tiny_cache)
     message = rf"no Ray cluster answers at 127.0.0.1:{port} \(.*refused\); start one with `ray st"
     with pytest.raises(RunError, match=message):
         arena([tiny.experiment()], paths, LogRuns(), executor=RayExecutor(f"127.0.0.1:{port}"))
@@ -183,8 +177,7 @@ def fake_executor(outcomes):
     return executor
 
 
-def test_closing_grid_cancels_tasks_on_external_cluster(tiny_cache, tmp_path):
-    paths = tiny.paths(tmp_path, tiny_cache)
+def test_closing_grid_cancels_tasks_on_external_cluster(paths):
     executor = fake_executor({0: Skipped("full", "why")})
     outcomes = executor([tiny.experiment(seed=seed) for seed in range(3)], paths, LogRuns())
     assert next(outcomes)[0] == 0
@@ -193,8 +186,7 @@ def test_closing_grid_cancels_tasks_on_external_cluster(tiny_cache, tmp_path):
     assert executor.ray.cancelled == [(1, True), (2, True)]
 
 
-def test_driver_error_skips_single_run(tiny_cache, tmp_path, monkeypatch):
-    paths = tiny.paths(tmp_path, tiny_cache)
+def test_driver_error_skips_single_run(monkeypatch, paths):
     there, damaged, unwritten = (tiny.experiment(seed=seed) for seed in range(3))
     (result,), _ = arena([there], paths, LogRuns())
     paths.record_file(damaged).write_text("{")

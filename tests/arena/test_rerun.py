@@ -50,14 +50,6 @@ def test_run_again_gives_every_answer(record, paths, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_seed_gives_other_answers(record, paths, tmp_path):
-    """Attribute the answers of one seed to another."""
-    found = rerun(changed(record, tmp_path, seed=4), paths)
-    assert not found.is_equal
-    assert 0 < found.num_different <= found.num_answers
-    assert found.first_different_step == 4
-
-
 def test_single_answer_and_score_are_compared(record, paths):
     result = load_result(record)
     answers = result.example_scores.unpack()

@@ -18,7 +18,7 @@ from longspan.arena.callbacks import GridCallback
 from longspan.arena.console import ConsoleCallback
 from longspan.arena.finished_run import evaluate_run
 from longspan.attention import MECHANISMS
-from longspan.errors import DataError, OptionError, RunError, UnknownNameError
+from longspan.errors import DataError, OptionError, RunError
 from longspan.results import SCHEMA, Result, load_result, load_results
 from longspan.training.checkpoint_files import write_checksums
 
@@ -176,15 +176,13 @@ def test_only_schema_field_has_default(finished_run):
     assert record.schema == SCHEMA
 
 
-def test_record_has_attended_pairs(listops, tiny_cache, tmp_path):
-    experiment = tiny.experiment("full")
-    record = run(experiment, listops, tiny.paths(tmp_path, tiny_cache))
+def test_record_has_attended_pairs(listops, finished):
+    (record,) = (x for x in load_results([finished]) if x.mechanism == "full")
     assert record.attended_pairs == listops.length**2
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
-def test_rescoring_reproduces_recorded_scores_exactly(listops, tiny_cache, tmp_path, precision):
-    paths = tiny.paths(tmp_path, tiny_cache)
+def test_rescoring_reproduces_recorded_scores_exactly(listops, precision, paths):
     experiment = tiny.experiment(
         changes={"training.precision": precision, "training.learning_rate": 0.03}
     )
@@ -210,15 +208,9 @@ def test_samples_of_a_split_are_scored(finished_run):
         evaluate_run(path, "test", paths, batch_size=0)
 
 
-def test_rescoring_rejects_unknown_split_missing_record_and_missing_model(finished_run, tmp_path):
+def test_rescoring_rejects_missing_model(finished_run, tmp_path):
     experiment, _, paths, _ = finished_run
     path = paths.record_file(experiment)
-    with pytest.raises(
-        UnknownNameError, match="no split to score called 'tset'; did you mean test"
-    ):
-        tiny.rescore(path, "tset", paths)
-    with pytest.raises(DataError, match=r"absent\.json does not exist"):
-        tiny.rescore(tmp_path / "absent.json", "test", paths)
     orphan = tmp_path / path.name
     shutil.copy(path, orphan)
     with pytest.raises(DataError, match=r"work.* holds no saved model of .*; run it again"):
@@ -275,9 +267,7 @@ def test_rescoring_on_different_data_is_rejected(finished_run, tmp_path):
 @pytest.mark.parametrize(
     "error", [OSError(28, "No space left on device"), torch.OutOfMemoryError()]
 )
-def test_exhausted_disk_and_memory_raise_run_error(
-    listops, tiny_cache, tmp_path, monkeypatch, error
-):
+def test_exhausted_disk_and_memory_raise_run_error(listops, monkeypatch, error, paths):
     from longspan.training.loop import StageTrainer
 
     def fail(*_):
@@ -286,10 +276,10 @@ def test_exhausted_disk_and_memory_raise_run_error(
     monkeypatch.setattr(StageTrainer, "_step", fail)
     message = "No space left on device; free space|needs more memory than the device has; raise"
     with pytest.raises(RunError, match=message):
-        run(tiny.experiment(), listops, tiny.paths(tmp_path, tiny_cache))
+        run(tiny.experiment(), listops, paths)
 
 
-def test_other_system_errors_are_raised_unchanged(listops, tiny_cache, tmp_path, monkeypatch):
+def test_other_system_errors_are_raised_unchanged(listops, monkeypatch, paths):
     from longspan.training.loop import StageTrainer
 
     def fail(*_):
@@ -297,7 +287,7 @@ def test_other_system_errors_are_raised_unchanged(listops, tiny_cache, tmp_path,
 
     monkeypatch.setattr(StageTrainer, "_step", fail)
     with pytest.raises(OSError, match=r"^\[Errno 24\] Too many open files$"):
-        run(tiny.experiment(), listops, tiny.paths(tmp_path, tiny_cache))
+        run(tiny.experiment(), listops, paths)
 
 
 def write_imdb(place, count=8):

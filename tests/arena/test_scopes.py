@@ -5,7 +5,7 @@ import pytest
 from longspan.arena import SearchSpace, get, grid, search, searches
 from longspan.attention import MECHANISMS
 from longspan.config import flatten
-from longspan.errors import LongspanError, OptionError, UnknownNameError
+from longspan.errors import LongspanError, OptionError
 
 DIAGNOSTIC = {"tasks": ["recall", "copying"], "mechanisms": ["local", "full"]}
 # Name of the setting, field that it sets, and the runs that it applies to.
@@ -127,17 +127,6 @@ def test_overrides_hold_only_values_that_differ_from_the_protocol():
     assert protocol.row("recall", "local", 0, {"training.max_grad_norm": 1}).overrides == {}
     (value,) = protocol.row("recall", "local", 0, {"recall.learning_rate": 1}).overrides.values()
     assert type(value) is float
-
-
-@pytest.mark.parametrize(("task", "other"), [("recall", "diagnostic"), ("text", "lra-small")])
-def test_task_of_another_protocol_is_named(task, other):
-    lacking = get("lra-small" if task == "recall" else "diagnostic")
-    with pytest.raises(UnknownNameError) as raised:
-        lacking.row(task, "longformer", 0)
-    message = str(raised.value)
-    assert f"protocol {lacking.name!r} has no task {task!r}; {task} is in " in message
-    assert other in message.partition("is in ")[2]
-    assert "add --protocol " in message
 
 
 def test_no_mechanism_has_the_name_of_a_task_or_part():

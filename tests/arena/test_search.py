@@ -69,12 +69,6 @@ def test_given_seeds_replace_seeds_of_grid():
         small_search(seeds=[1])
 
 
-def test_trial_prints_its_grid_values():
-    trials = small_search().trials
-    assert str(trials[0]) == "learning_rate=1e-12"
-    assert small_search().title == "local on listops"
-
-
 @pytest.mark.parametrize(
     ("grid", "error", "message"),
     [

@@ -3,7 +3,7 @@
 import pytest
 
 import tiny
-from longspan.arena import PROTOCOLS, arena, get, grid
+from longspan.arena import arena, get, grid
 from longspan.arena.callbacks import GridCallback
 from longspan.tasks.lra.masked_inputs import MASK_PROBABILITIES
 
@@ -48,13 +48,13 @@ def test_scaled_protocol_costs_a_run_of_lra_scaled():
         assert other.config(task, "local").mechanism == scaled.config(task, "local").mechanism
 
 
-def test_a_task_is_trained_after_its_masked_inputs(tiny_cache, tmp_path):
+def test_a_task_is_trained_after_its_masked_inputs(paths):
     changes = {**tiny.CHANGES, "training.steps": 4, "training.evaluate_every": 2}
     experiments, left_out = grid(
         "self-pretraining-scaled", tasks=["listops"], mechanisms=["local"], changes=changes
     )
     assert (len(experiments), left_out) == (2, [])
-    results, failed = arena(experiments, tiny.paths(tmp_path, tiny_cache), GridCallback())
+    results, failed = arena(experiments, paths, GridCallback())
     assert not failed
     first, second = results
     assert (first.task, first.metric) == ("masked_listops", "perplexity")
@@ -65,7 +65,3 @@ def test_a_task_is_trained_after_its_masked_inputs(tiny_cache, tmp_path):
     # the head of masked tokens
     assert second.start.dropped
     assert not [name for name in second.start.dropped if name.startswith("model.")]
-
-
-def test_protocols_are_registered():
-    assert set(NAMES) <= set(PROTOCOLS)

@@ -45,7 +45,9 @@ def experiment(task):
     return protocol.experiment(task, "local", 0)
 
 
-FIELDS = [(task, name) for task in TASKS for name in numbers(experiment(task).config)]
+# The tasks of masked inputs are made alike, from tasks that are here themselves.
+NAMES = [x for x in TASKS if not x.startswith("masked_") or x == "masked_listops"]
+FIELDS = [(task, name) for task in NAMES for name in numbers(experiment(task).config)]
 # The fields of the model and of training are those of every task.
 CASES = [(task, name) for task, name in FIELDS if task == "listops" or name.startswith("task.")]
 
@@ -96,15 +98,6 @@ def test_seed_has_64_bits():
     config = tiny.experiment().config
     with pytest.raises(OptionError, match="seed must be at most 9,223,372,036,854,775,807, got"):
         Experiment(protocol="smoke", config=config, seed=2**63)
-
-
-def test_message_names_bound_and_value(planned):
-    with pytest.raises(OptionError, match="hidden_size must be at most 262,144, got 4294967296"):
-        planned(override(tiny.experiment(), {"model.hidden_size": 2**32}))
-    with pytest.raises(OptionError, match=r"learning_rate must be at most 1e\+38, got 1e\+300"):
-        override(tiny.experiment(), {"training.learning_rate": 1e300})
-    with pytest.raises(OptionError, match="steps must be at most 1,000,000,000, got 1000000000001"):
-        override(tiny.experiment(), {"training.steps": 10**12 + 1})
 
 
 GENERATED = {
@@ -169,8 +162,8 @@ def test_model_that_exceeds_memory_is_refused_before_it_is_built():
         make_model(override(tiny.experiment("full"), changes), build("listops", tiny.TASK))
 
 
-def test_run_whose_optimizer_exceeds_memory_is_refused(listops, tmp_path, tiny_cache, monkeypatch):
+def test_run_whose_optimizer_exceeds_memory_is_refused(listops, monkeypatch, paths):
     parameters = num_parameters(tiny.experiment().config, listops)
     monkeypatch.setattr(space, "available_memory", lambda: 15 * parameters)
     with pytest.raises(NoMemoryError, match="gradients and AdamW's moments needs"):
-        run(tiny.experiment(), listops, tiny.paths(tmp_path, tiny_cache))
+        run(tiny.experiment(), listops, paths)

@@ -37,7 +37,7 @@ from longspan.arena.protocols.files import read_protocol
 from longspan.arena.rerun import rerun
 from longspan.arena.run_state import hold_lock
 from longspan.arena.start import find_start, load_start
-from longspan.config import Budget, replace_fields
+from longspan.config import Budget
 from longspan.errors import OptionError, RunError
 from longspan.publishing import export_run
 from longspan.results import load_failure, load_result, load_results, write_record
@@ -204,8 +204,7 @@ def test_worker_processes_wait_for_sources(protocol_file, paths):
 
 
 @pytest.mark.slow
-def test_processes_of_torchrun_train_the_source_first(protocol_file, tmp_path):
-    places = ("--runs", tmp_path / "runs", "--cache", tmp_path / "cache", "--device", "cpu")
+def test_processes_of_torchrun_train_the_source_first(protocol_file, tmp_path, places):
     command = ("-m", "longspan", "train", "local", "toy_labels", "--protocol", protocol_file)
     run = many.torchrun(2, list(map(str, (*command, *places))))
     search = os.pathsep.join([str(Path(many.__file__).parent), os.environ.get("PYTHONPATH", "")])
@@ -218,8 +217,7 @@ def test_processes_of_torchrun_train_the_source_first(protocol_file, tmp_path):
     assert results["toy_labels"].start.source.startswith(f"staged/{SOURCE}/work/")
 
 
-def test_train_and_arena_train_the_source_first(cli, protocol_file, tmp_path):
-    places = ("--runs", tmp_path / "runs", "--cache", tmp_path / "cache", "--device", "cpu")
+def test_train_and_arena_train_the_source_first(cli, protocol_file, tmp_path, places):
     command = ("toy_labels", "--protocol", protocol_file, *places)
     code, out, err = cli("train", "local", *command, "--set", "toy_masked.training.steps=2")
     assert code == 0, err
@@ -236,8 +234,7 @@ def test_train_and_arena_train_the_source_first(cli, protocol_file, tmp_path):
     ]
 
 
-def test_plan_of_a_search_has_the_runs_that_trials_start_from(cli, protocol_file, tmp_path):
-    places = ("--runs", tmp_path / "runs", "--cache", tmp_path / "cache", "--device", "cpu")
+def test_plan_of_a_search_has_the_runs_that_trials_start_from(cli, protocol_file, places):
     command = ("--tasks", "toy_labels", "--protocol", protocol_file, "--mechanisms", "local")
     grid_of = ("--tune", "--grid", "training.learning_rate=0.01,0.02", "--dry-run", "--json")
     code, out, err = cli("arena", *command, *grid_of, *places)
@@ -303,14 +300,6 @@ def test_start_of_a_run_is_none_of_its_source(staged):
     base = staged.row("toy_labels", "local", 0)
     for name in ("start.task", "local.start.task", "toy_labels.start.task"):
         assert staged.row("toy_labels", "local", 0, {name: SOURCE}) == base
-
-
-def test_hash_of_a_configuration_without_start_is_unchanged(staged):
-    config = tiny.experiment().config
-    assert config.start is None
-    assert hash_config(replace_fields(config, {"training.steps": 12})) == hash_config(config)
-    tree = dataclasses.asdict(config)
-    assert tree.pop("start") is None
 
 
 def test_given_widths_that_differ_are_refused(staged, paths, source):

@@ -22,10 +22,8 @@ from longspan.errors import OptionError, RunError
 from longspan.results import load_failures, load_results
 
 
-def test_run_restarts_after_one_death_and_fails_after_two(
-    tiny_cache, tmp_path, uninterrupted, caplog
-):
-    paths, experiments = tiny.paths(tmp_path, tiny_cache), longer_experiments()
+def test_run_restarts_after_one_death_and_fails_after_two(tmp_path, uninterrupted, caplog, paths):
+    experiments = longer_experiments()
     killer = KillRuns(paths, experiments, {"full": 1, "linear": 2})
     with caplog.at_level(logging.WARNING):
         results, failed = arena(experiments, paths, killer, executor=WorkerPoolExecutor(2))
@@ -54,21 +52,13 @@ def test_run_restarts_after_one_death_and_fails_after_two(
 @pytest.mark.slow
 @pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGKILL])
 def test_stopped_command_leaves_no_process(tiny_cache, tmp_path, stop_signal):
-    path_flags = ["--runs", str(tmp_path), "--cache", str(tiny_cache), "--device", "cpu"]
-    changes = tiny.flags({"training.steps": 100_000})
-    grid_flags = [
-        "arena",
-        "--protocol",
-        "smoke",
-        "--tasks",
-        "listops",
-        "--mechanisms",
-        "full,local",
-        "--workers",
-        "2",
-    ]
+    command = tiny.arena_command(
+        *(tmp_path, tiny_cache, "--workers", "2"),
+        mechanisms="full,local",
+        changes={"training.steps": 100_000},
+    )
     process = subprocess.Popen(
-        [sys.executable, "-m", "longspan", *grid_flags, *changes, *path_flags],
+        [sys.executable, "-m", "longspan", *command],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -109,12 +99,12 @@ def exit_immediately(*_):
     os._exit(3)
 
 
-def test_worker_that_cannot_start_stops_grid(tiny_cache, tmp_path, monkeypatch):
+def test_worker_that_cannot_start_stops_grid(monkeypatch, paths):
     monkeypatch.setattr(worker_pool, "serve_experiments", exit_immediately)
     with pytest.raises(RunError, match=r"a worker process could not start \(exit code 3\)"):
         arena(
             [tiny.experiment()],
-            tiny.paths(tmp_path, tiny_cache),
+            paths,
             LogRuns(),
             executor=WorkerPoolExecutor(1),
         )
@@ -142,9 +132,8 @@ class FakePipe:
 
 
 @pytest.fixture
-def pool(tiny_cache, tmp_path, monkeypatch):
+def pool(monkeypatch, paths):
     """Pool of one worker that has reported its device and executes the first of two runs."""
-    paths = tiny.paths(tmp_path, tiny_cache)
     running_pool = _WorkerPool(1, [tiny.experiment(seed=seed) for seed in (0, 1)], paths, LogRuns())
     (worker,) = running_pool.workers
     worker.index, worker.oom_kills = running_pool.pending.popleft(), 10**9
@@ -187,8 +176,8 @@ def test_gpu_names_follow_environment(monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc")
-def test_worker_environment_has_gpu_and_thread_count(tiny_cache, tmp_path):
-    worker = _Worker(tiny.paths(tmp_path, tiny_cache), threads=3, gpu="5")
+def test_worker_environment_has_gpu_and_thread_count(paths):
+    worker = _Worker(paths, threads=3, gpu="5")
     before = dict(os.environ)
     worker.start()
     try:

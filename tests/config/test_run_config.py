@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+import tiny
 from longspan.arena.experiment import hash_config
 from longspan.config import (
     Budget,
@@ -25,13 +26,7 @@ CONFIG = RunConfig(
     mechanism=MechanismConfig(
         name="sinkhorn", options={"block": 8, "temperature": 0.7, "sortcut": None, "sizes": (1, 2)}
     ),
-    model=ModelConfig(
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        classifier_hidden_size=16,
-    ),
+    model=ModelConfig(**tiny.MODEL),
     training=TrainingConfig(
         steps=12,
         batch_size=4,
@@ -96,16 +91,9 @@ def test_flatten_shows_replaced_fields_and_replacement_is_reversible(changes):
 
 
 REJECTED = {
-    "steps": (1, OptionError, "'steps' names no field; use PART.FIELD, such as training.steps"),
-    "trianing.steps": (1, UnknownNameError, "called 'trianing'; did you mean training"),
-    "training.step": (1, UnknownNameError, "no field of training called 'step'; did you mean ste"),
-    "model.layers": (1, UnknownNameError, "no field of model called 'layers'"),
-    "mechanism.blok": (1, UnknownNameError, "no option of mechanism 'sinkhorn' called 'blok'; did"),
     "mechanism.name": ("full", UnknownNameError, "no option of mechanism 'sinkhorn' called 'name'"),
-    "task.trian": (1, UnknownNameError, "no option of task 'listops' called 'trian'; did you mean"),
     "task.version": (2, UnknownNameError, "no option of task 'listops' called 'version'"),
     "budget.limit": (2, UnknownNameError, "no part of a configuration called 'budget'"),
-    "training.steps": ("many", OptionError, "steps should be a valid integer, got 'many'"),
     "training.": (1, UnknownNameError, "no field of training called ''"),
     "mechanism.backend": (3, OptionError, "backend should be a valid string, got 3"),
     "mechanism.temperature": (float("nan"), OptionError, "temperature of 'sinkhorn' must be JSON"),
@@ -154,37 +142,8 @@ def test_hash_is_known_value():
     assert hash_config(CONFIG) == "59524b888a"
 
 
-def test_hash_ignores_order_of_options():
-    reordered = dict(reversed(CONFIG.mechanism.options.items()))
-    mechanism = dataclasses.replace(CONFIG.mechanism, options=reordered)
-    assert hash_config(dataclasses.replace(CONFIG, mechanism=mechanism)) == hash_config(CONFIG)
-
-
-@pytest.mark.parametrize(
-    "name", ["training.learning_rate", "training.max_grad_norm", "mechanism.temperature"]
-)
-def test_integer_and_equal_float_have_same_hash(name):
-    one, real = (replace_fields(CONFIG, {name: value}) for value in (1, 1.0))
-    assert hash_config(one) == hash_config(real)
-    assert json.dumps(flatten(one)) == json.dumps(flatten(real))
-
-
 def test_integer_and_equal_float_limit_have_same_hash():
     one, real = (
         dataclasses.replace(CONFIG, budget=Budget(kind="flops", limit=limit)) for limit in (1, 1.0)
     )
     assert hash_config(one) == hash_config(real) != hash_config(CONFIG)
-
-
-def test_every_part_changes_hash():
-    others = [
-        *(replace_fields(CONFIG, {name: value}) for name, value in (
-            ("task.train", 201), ("mechanism.block", 9), ("mechanism.backend", "torch"),
-            ("model.hidden_size", 17), ("training.steps", 13),
-        )),
-        dataclasses.replace(CONFIG, task=dataclasses.replace(CONFIG.task, version=2)),
-        dataclasses.replace(CONFIG, task=dataclasses.replace(CONFIG.task, name="text")),
-        dataclasses.replace(CONFIG, mechanism=dataclasses.replace(CONFIG.mechanism, name="full")),
-        dataclasses.replace(CONFIG, budget=Budget(kind="seconds", limit=3)),
-    ]  # fmt: skip
-    assert len({hash_config(x) for x in (CONFIG, *others)}) == len(others) + 1

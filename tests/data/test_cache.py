@@ -211,13 +211,6 @@ def test_shards_of_an_interrupted_build_count_as_built(tmp_path, monkeypatch):
             )
 
 
-def test_estimate_is_made_for_builds_alone(tmp_path):
-    calls = []
-    for _ in range(2):
-        cached.open_dataset(tmp_path, SPEC, Builder(), lambda: calls.append(1))
-    assert len(calls) == 1
-
-
 def test_failed_build_leaves_nothing(tmp_path):
     def build(scratch):
         built = Builder()(scratch)

@@ -84,14 +84,6 @@ def test_one_file_of_questions_is_divided(tmp_path):
     assert list(described.files) == ["psgs_w100.tsv", "nq-dev.json"]
 
 
-def test_answers_in_no_article_are_counted_and_named(tmp_path):
-    rows = {**QUESTIONS, "dev": [question("who", ["Owls", "Gone"]), question("why", ["Gone"])]}
-    described = run_import(tmp_path, write_dpr(tmp_path / "set", questions=rows))
-    assert described.counts["missing_relevant_documents"] == 2
-    assert described.counts["without_relevant_documents"] == 1
-    assert described.unknown[0].endswith("nq-dev.json, line 2: 'Gone'")
-
-
 def test_question_with_the_words_of_a_title_may_have_that_article(tmp_path):
     rows = {**QUESTIONS, "dev": [question("Owls", ["Milk"])]}
     run_import(tmp_path, write_dpr(tmp_path / "set", questions=rows))

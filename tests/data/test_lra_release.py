@@ -143,6 +143,20 @@ every_nesting = pytest.mark.parametrize("nesting", NESTINGS)
 pytestmark = pytest.mark.usefixtures("nowhere")
 
 
+@pytest.fixture(params=["folder", "archive"])
+def write(request, tmp_path):
+    """Function that writes files anew as a folder or as an archive, and returns its path."""
+    place = tmp_path / "release"
+
+    def write(files):
+        if request.param == "archive":
+            return tarred(place, files)
+        shutil.rmtree(place, ignore_errors=True)
+        return unpacked(place, files)
+
+    return write
+
+
 def read_listops(source):
     found = {split: [] for split in SPLITS}
     for split, tokens, value in lra_release.read_listops(source):
@@ -180,7 +194,7 @@ def test_listops_is_found_and_read(tmp_path, nesting):
     assert read_listops(source) == truth
 
 
-@every_nesting
+@pytest.mark.parametrize("nesting", ["archive itself", "own folder"])
 def test_aan_is_found_and_read_literally(tmp_path, nesting):
     source = find(nested(tmp_path, AAN, AAN_FILES, nesting), AAN)
     truth = [[(int(float(label)), *rest) for label, *rest in rows] for rows in PAIRS.values()]
@@ -354,23 +368,18 @@ HEADER = b"Source\tTarget"
         (b"7\t7", b"7 " * (1 << 20), "line 4 has more than 1 MiB"),
     ],
 )
-@pytest.mark.parametrize("form", ["folder", "archive"])
-def test_malformed_listops_is_rejected_with_file_and_line(tmp_path, old, new, reason, form):
-    files = changed(LISTOPS_FILES, "basic_train.tsv", old, new)
-    data = unpacked(tmp_path, files) if form == "folder" else tarred(tmp_path / "a.gz", files)
+def test_malformed_listops_is_rejected_with_file_and_line(tmp_path, old, new, reason):
+    data = unpacked(tmp_path, changed(LISTOPS_FILES, "basic_train.tsv", old, new))
     with pytest.raises(DataError, match=rf"basic_train\.tsv: {reason}"):
         read_listops(find(data, LISTOPS))
 
 
 @pytest.mark.parametrize(("what", "files"), [(LISTOPS, LISTOPS_FILES), (AAN, AAN_FILES)])
-@pytest.mark.parametrize("form", ["folder", "archive"])
-def test_empty_table_is_rejected(tmp_path, what, files, form):
+def test_empty_table_is_rejected(write, what, files):
     name = list(files)[1]
-    files = {**files, name: b""}
-    data = unpacked(tmp_path, files) if form == "folder" else tarred(tmp_path / "a.gz", files)
     read = read_listops if what == LISTOPS else read_aan
     with pytest.raises(DataError, match=rf"{name} is empty"):
-        read(find(data, what))
+        read(find(write({**files, name: b""}), what))
 
 
 @pytest.mark.parametrize(
@@ -387,10 +396,9 @@ def test_empty_table_is_rejected(tmp_path, what, files, form):
         (b"two", b"two " * (1 << 23), "line 3 has more than 32 MiB"),
     ],
 )
-@pytest.mark.parametrize("form", ["folder", "archive"])
-def test_malformed_aan_is_rejected_with_file_and_line(tmp_path, old, new, reason, form):
+def test_malformed_aan_is_rejected_with_file_and_line(tmp_path, old, new, reason):
     files = changed(AAN_FILES, "new_aan_pairs.train.tsv", old, new)
-    data = unpacked(tmp_path, files) if form == "folder" else tarred(tmp_path / "a.gz", files)
+    data = tarred(tmp_path / "a.gz", files)
     with pytest.raises(DataError, match=rf"new_aan_pairs\.train\.tsv: {reason}"):
         read_aan(find(data, AAN))
 
@@ -420,12 +428,11 @@ PIXELS = np.zeros((32, 32), np.uint8)
         ("imgs/0/sample_2.png", png(PIXELS, "I;16"), r"of 32 x 32 pixels, mode I;16"),
     ],
 )
-@pytest.mark.parametrize("form", ["folder", "archive"])
-def test_malformed_pathfinder_is_rejected_with_file_and_line(tmp_path, name, content, reason, form):
+def test_malformed_pathfinder_is_rejected_with_file_and_line(
+    write, tmp_path, name, content, reason
+):
     files, _, _ = drawn(32, (0, 1), 4)
-    files[name] = content
-    release = below(HARD, files)
-    data = unpacked(tmp_path, release) if form == "folder" else tarred(tmp_path / "a.gz", release)
+    data = write(below(HARD, {**files, name: content}))
     with pytest.raises(DataError, match=reason) as caught:
         read_images(find(data, HARD), tmp_path)
     assert HARD in str(caught.value)
@@ -456,8 +463,7 @@ def test_huge_image_is_rejected_before_decoding(tmp_path):
         lra_pathfinder.decode_png(whole, 32, "x.png")
 
 
-@pytest.mark.parametrize("form", ["folder", "archive"])
-def test_known_empty_image_is_omitted(tmp_path, form):
+def test_known_empty_image_is_omitted(write, tmp_path):
     easy = lra_release.pathfinder_folder(32, "easy")
     files, pixels, _ = drawn(32, (0,), 173)
     names = [line.split()[1] for line in files["metadata/0.npy"].decode().splitlines()]
@@ -465,9 +471,7 @@ def test_known_empty_image_is_omitted(tmp_path, form):
     rest = np.delete(pixels, place, 0)
 
     def read(what, **other):
-        release = below(what, {**files, **other})
-        path = tmp_path / what.replace("/", " ")
-        data = unpacked(path, release) if form == "folder" else tarred(path, release)
+        data = write(below(what, {**files, **other}))
         return read_images(find(data, what), tmp_path)
 
     images, found = read(easy, **{"imgs/0/sample_172.png": b""})
@@ -478,17 +482,14 @@ def test_known_empty_image_is_omitted(tmp_path, form):
         read(lra_release.pathfinder_folder(32, "intermediate"), **{"imgs/0/sample_172.png": b""})
     with pytest.raises(DataError, match=r"sample_171\.png is empty"):
         read(easy, **{"imgs/0/sample_171.png": b""})
-    shutil.rmtree(tmp_path / easy.replace("/", " "), ignore_errors=True)
     images, found = read(easy)
     assert (found == pixels).all()
     assert images.facts["empty_images"] == []
 
 
-@pytest.mark.parametrize("form", ["folder", "archive"])
-def test_images_without_metadata_are_counted_and_omitted(tmp_path, form):
+def test_images_without_metadata_are_counted_and_omitted(write, tmp_path):
     files, pixels, _ = drawn(32)
-    release = below(HARD, {**files, "imgs/3/sample_0.png": png(PIXELS)})
-    data = unpacked(tmp_path, release) if form == "folder" else tarred(tmp_path / "a.gz", release)
+    data = write(below(HARD, {**files, "imgs/3/sample_0.png": png(PIXELS)}))
     images, found = read_images(find(data, HARD), tmp_path)
     assert (found == pixels).all()
     assert images.facts["images_without_metadata"] == 1

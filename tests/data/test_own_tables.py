@@ -79,8 +79,10 @@ def expected(tmp_path_factory):
     return load(folder, write_parquet(folder / "x.parquet", ROWS)).rows_sha256
 
 
-@pytest.mark.parametrize("packing", ["", ".gz", ".zst", ".GZ", ".Zst"])
-@pytest.mark.parametrize("form", FORMS)
+PACKED = [(form, x) for form in ("lines.jsonl", "x.csv") for x in (".gz", ".zst", ".GZ", ".Zst")]
+
+
+@pytest.mark.parametrize(("form", "packing"), [*((form, "") for form in FORMS), *PACKED])
 def test_every_form_has_the_same_rows(tmp_path, expected, form, packing):
     content = FORMS[form].encode()
     path = tmp_path / f"{form}{packing}"

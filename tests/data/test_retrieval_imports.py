@@ -7,7 +7,7 @@ import pytest
 from beir_files import DOCUMENTS, JUDGMENTS, QUERIES, write_beir, write_judgments
 from corpus_files import ignore
 from longspan.data.own_splits import SPLITS
-from longspan.errors import DataError, OptionError
+from longspan.errors import DataError
 from longspan.tasks.ranking.imports import BeirDescription, import_collection, load_collection
 
 
@@ -50,29 +50,6 @@ def test_query_is_the_document_of_its_id_unless_that_answers_it(tmp_path):
     assert stored(tmp_path).queries["train"].self_documents == [5, -1, -1, -1]
 
 
-def test_judgments_of_unknown_ids_are_counted_and_named(tmp_path):
-    documents = {**DOCUMENTS, "d5": ("", " ")}
-    queries = {**QUERIES, "q6": "", "q7": "nobody judges this"}
-    rows = {
-        **JUDGMENTS,
-        "test": [*JUDGMENTS["test"], ("q9", "d1", 1), ("q4", "d9", 1), ("q1", "d8", 1)],
-    }
-    described = run_import(tmp_path, write_beir(tmp_path / "set", documents, queries, rows))
-    assert described.counts == {
-        "empty_documents": 1,
-        "empty_queries": 1,
-        "judgments_of_unknown_queries": 2,  # q9, and q6 without a text
-        "judgments_of_unknown_documents": 3,  # d9, d8, and d5 without a text
-        "missing_relevant_documents": 3,
-        "without_relevant_documents": 1,  # q1 of the test split
-        "unjudged_queries": 1,
-        "in_another_split": 0,
-    }
-    assert described.unknown[0] == "train.tsv, line 6: 'q6'"
-    assert described.documents == 4
-    assert stored(tmp_path).queries["validation"].judged == [{3: 2}]
-
-
 def test_missing_documents_leave_no_query_out_silently(tmp_path):
     """Scores of 1 or more are of relevant documents; each query is kept or counted."""
     rows = {
@@ -88,13 +65,6 @@ def test_missing_documents_leave_no_query_out_silently(tmp_path):
     kept = sum(described.sizes.values()) + described.counts["without_relevant_documents"]
     assert kept == sum(map(len, judged.values()))
     assert stored(tmp_path).queries["validation"].judged == [{3: 2, 4: 1}]
-
-
-def test_queries_without_relevant_documents_are_left_out(tmp_path):
-    rows = {**JUDGMENTS, "train": [*JUDGMENTS["train"], ("q3", "d2", 0), ("q4", "d2", -1)]}
-    described = run_import(tmp_path, write_beir(tmp_path / "set", judgments=rows))
-    assert described.counts["without_relevant_documents"] == 2
-    assert described.sizes["train"] == 4
 
 
 def test_training_queries_with_a_held_out_text_are_left_out(tmp_path):
@@ -144,14 +114,6 @@ def test_training_queries_are_those_of_dev_where_there_is_no_train(tmp_path):
         "train": "dev.tsv", "test": "test.tsv", "validation": "0.25 of the queries of dev.tsv",
     }  # fmt: skip
     assert described.sizes["test"] == 10
-
-
-def test_share_of_a_split_with_judgments_is_refused(tmp_path):
-    queries, rows = many()
-    judgments = {"train": rows, "dev": rows}
-    folder = write_beir(tmp_path / "set", queries=queries, judgments=judgments)
-    with pytest.raises(OptionError, match=r"--validation 0.2: .*dev.tsv judges the validation"):
-        run_import(tmp_path, folder, validation=0.2)
 
 
 def test_folder_without_a_relevant_document_is_refused(tmp_path):

@@ -63,20 +63,9 @@ class Commands:
         lines = {
             "resume": tiny.command(trained, self.folder / "cache", changes=CHANGES),
             "load": tiny.command(finished, self.folder / "cache", changes=CHANGES),
-            "plan": [
-                *(
-                    "arena",
-                    "--protocol",
-                    "smoke",
-                    "--tasks",
-                    "listops",
-                    "--mechanisms",
-                    "local",
-                    "--dry-run",
-                    "--json",
-                ),
-                *(*tiny.flags(CHANGES), "--runs", trained, *cache, *device),
-            ],
+            "plan": tiny.arena_command(
+                trained, self.folder / "cache", "--dry-run", "--json", changes=CHANGES
+            ),
             "eval": ["eval", self.record, *cache, *device],
             "analyze": ["analyze", self.record, "--samples", "4", *cache, *device],
             "report": ["report", finished, "--output", self.page],

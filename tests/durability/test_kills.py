@@ -45,11 +45,10 @@ def test_training(tiny_cache, tmp_path, capsys):
 
 
 def test_search(tiny_cache, tmp_path, capsys):
-    arguments = [
-        *("arena", "--protocol", "smoke", "--tasks", "listops", "--mechanisms", "local", "--tune"),
-        *("--grid", "training.learning_rate=0.01,0.02", *tiny.flags(SHORT)),
-        *("--runs", "FOLDER", "--cache", tiny_cache, "--device", "cpu"),
-    ]
+    arguments = tiny.arena_command(
+        *("FOLDER", tiny_cache, "--tune", "--grid", "training.learning_rate=0.01,0.02"),
+        changes=SHORT,
+    )
     at = arguments.index("training.learning_rate=0.01")
     del arguments[at - 1 : at + 1]
     with capsys.disabled():

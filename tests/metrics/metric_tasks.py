@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from pydantic import PositiveInt
 
+import tiny
 from longspan.arena.protocols import PROTOCOLS, Protocol, Recipe
 from longspan.arena.protocols import register as register_protocol
 from longspan.config import ModelConfig, TrainingConfig, setting, settings
@@ -29,17 +30,13 @@ class Options:
 
 def info(name, **changes):
     fields = {
-        "version": 1,
         "title": name.replace("_", " ").capitalize(),
         "summary": "Predict what a test needs.",
         "source": "random tokens",
-        "checksum": None,
         "license": "none",
         "sizes": SIZES,
         "vocab_size": SYMBOLS + 1,
         "num_classes": SYMBOLS,
-        "chance": None,
-        "published": (),
     }
     return TaskInfo(name=name, **{**fields, **changes})
 
@@ -138,15 +135,7 @@ class PredictedBytes(TokenTask):
 ALL = (CountedSymbol, RankedSymbol, RepeatedWords, PredictedBytes)
 NAMES = tuple(task.info.name for task in ALL)
 
-MODEL = ModelConfig(
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=16,
-    classifier_hidden_size=16,
-    hidden_dropout_prob=0.0,
-    initializer_range=0.2,
-)
+MODEL = ModelConfig(**tiny.MODEL, hidden_dropout_prob=0.0, initializer_range=0.2)
 # A large constant learning rate gives a curve that is not monotonic.
 TRAINING = TrainingConfig(
     steps=16,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import longspan.metrics
-from longspan.errors import DataError, OptionError, UnknownNameError
+from longspan.errors import DataError, OptionError
 from longspan.metrics import METRICS, Metric, get_metric, register
 from longspan.metrics.base import ratio
 from longspan.tasks.scoring import (
@@ -129,11 +129,6 @@ def test_metric_compared_by_mcnemar_needs_its_columns():
     assert "made_up" not in METRICS
 
 
-def test_unknown_metric_is_rejected():
-    with pytest.raises(UnknownNameError, match="no metric called 'acuracy'; did you mean accuracy"):
-        get_metric("acuracy")
-
-
 # Statistics from logits.
 
 
@@ -145,27 +140,12 @@ def one_hot(classes, num_classes=3):
     return torch.nn.functional.one_hot(torch.tensor(classes), num_classes).float()
 
 
-def test_accuracy_by_hand():
-    logits, targets = one_hot([0, 1, 2, 2]), torch.tensor([0, 1, 1, 2])
-    statistics = accuracy_statistics(logits, targets).numpy()
-    assert statistics.tolist() == [[1, 1], [1, 1], [0, 1], [1, 1]]
-    assert get_metric("accuracy").aggregate(statistics) == 0.75
-
-
 def test_accuracy_of_scored_tokens_by_hand():
     logits = one_hot([[0, 1, 2], [2, 2, 2]])
     targets = torch.tensor([[0, 0, IGNORE], [IGNORE, 2, 2]])
     statistics = accuracy_statistics(logits, targets).numpy()
     assert statistics.tolist() == [[1, 2], [2, 2]]
     assert get_metric("accuracy").aggregate(statistics) == 0.75
-
-
-def test_f1_by_hand():
-    # 2 true positives, 1 false positive, 2 false negatives: precision 2/3, recall 1/2.
-    predicted, target = [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 1, 0]
-    statistics = f1_statistics(one_hot(predicted, 2), torch.tensor(target)).numpy()
-    assert statistics.sum(0).tolist() == [2, 1, 2]
-    assert get_metric("f1").aggregate(statistics) == pytest.approx(4 / 7)
 
 
 @pytest.mark.parametrize("predicted", list(itertools.product((0, 1), repeat=4)))

@@ -116,16 +116,6 @@ def test_saved_model_has_recorded_score(finished, name):
 
 
 @every_search
-def test_trained_model_beats_untrained_model(finished, tuned, name):
-    """Compare scores in the direction of the metric."""
-    metric = get_metric(MAIN[name])
-    (result,) = [x for x in tuned[1].results if x.task == name]
-    untrained, trained = result.tuning.trials
-    assert untrained.changes == {RATE: UNTRAINED}
-    assert metric.is_better(trained.metrics[metric.name], untrained.metrics[metric.name])
-
-
-@every_search
 def test_search_selects_better_learning_rate(tuned, name):
     paths, found = tuned
     assert not found.failed

@@ -439,11 +439,6 @@ def test_bootstrap_of_f1_equals_resampled_sums():
     assert found.over == "examples"
 
 
-def test_bootstrap_is_deterministic():
-    first, second = (f1_sample(np.random.default_rng(0), 60, 0.7) for _ in range(2))
-    assert (first.deviations == second.deviations).all()
-
-
 def test_bootstrap_finds_differences_and_accepts_equality():
     rng = np.random.default_rng(1)
     low, high = f1_sample(rng, 800, 0.5, 2), f1_sample(rng, 800, 0.8, 2)

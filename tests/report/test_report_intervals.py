@@ -8,7 +8,7 @@ from report_records import interval_of
 
 from longspan.errors import OptionError
 from longspan.metrics import get_metric
-from longspan.report.statistics.intervals import mean, student
+from longspan.report.statistics.intervals import student
 from longspan.report.statistics.noise import Sample
 
 ACCURACY = get_metric("accuracy")
@@ -69,10 +69,3 @@ def test_interval_without_scores_or_examples_is_rejected():
         accuracy_interval([], 10)
     with pytest.raises(OptionError, match="needs at least one example, got 0"):
         accuracy_interval([0.5], 0)
-
-
-def test_mean_exists_only_if_all_parts_do():
-    assert mean([0.2, 0.4]) == pytest.approx(0.3)
-    assert mean([0.0]) == 0.0
-    assert mean([0.2, None, 0.4]) is None
-    assert mean([]) is None

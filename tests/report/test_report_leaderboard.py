@@ -337,17 +337,6 @@ def test_rows_are_compared_with_full_on_same_examples():
     assert full.p is None
 
 
-def test_rank_bold_and_arrow_follow_same_comparisons():
-    board = build_leaderboard(records_with_differences())
-    placements = {row.label: row.cells[0].placement for row in board.rows}
-    found = {name: (x.ranks, x.is_best, x.arrow) for name, x in placements.items()}
-    assert found == {
-        "good": ((1, 1), True, "↑"),
-        "even": ((2, 3), False, ""),
-        "full": ((2, 3), False, ""),
-    }
-
-
 def test_mechanism_that_fails_a_seed_is_not_shown_first():
     """Compare rows of 31 and 15 % with a row whose seeds have 1 to 46 %."""
     shares = {"best": (310, 312, 311), "wide": (10, 460, 230), "bad": (149, 150, 151)}
@@ -365,19 +354,6 @@ def test_mechanism_that_fails_a_seed_is_not_shown_first():
     # The page sorts by the value: the worst rank that is left open.
     assert ranks["wide"].value == 3
     assert not any(line[1].emphasis or line[1].underline for line in table.rows)
-
-
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_no_mark_without_significant_difference_or_seed_variance(seeds):
-    """Compare 90 with 10 % of one seed each, and 40 with 39.9 % of two."""
-    scores = {"full": 0.1, "a": 0.9} if seeds == 1 else {"full": 0.399, "a": 0.4}
-    runs = [record_of_answers(name, 0, np.arange(1000) < 1000 * x) for name, x in scores.items()]
-    board = build_leaderboard(runs if seeds == 1 else with_second_seed(runs))
-    entries = [line[1] for line in leaderboard(board).rows]
-    assert not any(one.emphasis or one.underline or " " in one.text for one in entries)
-    assert [row.overall.placement.ranks for row in board.rows] == [
-        None if seeds == 1 else (1, 2)
-    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -465,13 +441,6 @@ def test_lone_overrides_are_shown_unranked_in_the_nearest_table(overrides, table
     row = next(row for row in board.rows if row.mechanism == "local")
     assert (row.overrides, row.is_ranked, row.overall.placement) == (table, False, None)
     assert "Not ranked; it overrides the protocol" in board.notes[row.notes[0]]
-
-
-def test_reference_rows_are_never_ranked():
-    runs = [record(overrides={"row": name}) for name in ("words", "cnn-stem")]
-    board = build_leaderboard([record(), *runs])
-    assert [group.overrides for group in board.groups] == [""]
-    assert {row.row_name for row in board.rows if not row.is_ranked} == {"words", "cnn-stem"}
 
 
 def with_task(run, length, checksum):
@@ -582,25 +551,6 @@ def test_mean_with_a_score_at_chance_is_not_bold_and_says_so():
     assert lines[0][2].detail.endswith(" · at chance")
     assert lines[0][3].detail.endswith(" · 1 at chance")
     assert "chance" not in lines[0][1].detail
-
-
-@pytest.mark.parametrize("others", [{"training.steps": 9}, {"row": "words"}])
-def test_wins_of_the_front_are_those_of_the_ranks(others):
-    """Compare the rows of a table alone, whatever rows the leaderboard has beside them."""
-    runs = records_with_differences()
-    first = record("local", score=0.99, overrides=others)
-    board = build_leaderboard([*runs, first])
-    labels = [row.label for row in board.rows]
-    wins = find_score_wins(board, 0)
-    ranked = [i for i, row in enumerate(board.rows) if row.is_ranked]
-    assert len(ranked) == len(labels) - 1 == 3
-    for i in ranked:
-        placement = board.rows[i].cells[0].placement
-        assert placement.ranks == (1 + wins[:, i].sum(), 3 - wins[i].sum())
-    (alone,) = {*range(4)} - {*ranked}
-    assert not wins[alone].any()
-    assert not wins[:, alone].any()
-    assert wins[labels.index("good"), labels.index("full")]
 
 
 def test_wins_of_the_front_are_corrected_within_a_table():

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+import tiny
 from longspan.arena.experiment import hash_config
 from longspan.config import (
     Budget,
@@ -29,13 +30,7 @@ from longspan.results import (
 CONFIG = RunConfig(
     task=TaskConfig(name="listops", version=1, options={"train": 200}),
     mechanism=MechanismConfig(name="local", options={"window": 16, "nested": [1, None]}),
-    model=ModelConfig(
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        classifier_hidden_size=16,
-    ),
+    model=ModelConfig(**tiny.MODEL),
     training=TrainingConfig(
         steps=12,
         batch_size=4,

@@ -92,11 +92,6 @@ def test_absent_option_is_none():
     assert found.fields == {"mechanism.nested": ([1, None], None)}
 
 
-def test_different_data_is_a_change():
-    (found,) = diff_results([RESULT], [variant(data_checksum="cd" * 32)])
-    assert (found.kind, found.is_other_data) == ("changed", True)
-
-
 def test_failure_has_kind_in_place_of_score():
     (found,) = diff_results([FAILURE], [RESULT])
     assert (found.kind, found.before, found.after) == ("changed", "diverged", 0.5)
@@ -140,20 +135,9 @@ def repository(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_revision_and_folder_are_compared(repository):
-    before = load_version("v1", repository / "results")
-    (found,) = diff_results(before, load_version("results"))
-    assert (found.before, found.after) == (0.5, 0.75)
-
-
 @pytest.mark.parametrize("source", ["v1", "HEAD", "v1:results", "v1:results/smoke", "v1:."])
 def test_revision_has_records_of_its_commit(repository, source):
     assert load_version(source) == [RESULT]
-
-
-def test_folder_of_revision_may_be_removed(repository):
-    (repository / "results").rename(repository / "moved")
-    assert load_version("v1") == [RESULT]
 
 
 def test_revision_loads_from_any_working_directory(repository, tmp_path_factory, monkeypatch):

@@ -10,7 +10,7 @@ import torch
 from corpus_files import TEXTS, ignore, make_task, prose, write_folder
 from longspan.data.corpora import tokenizing
 from longspan.data.corpora.imports import CorpusRequest, import_corpus
-from longspan.errors import DataError, OptionError, UnknownNameError
+from longspan.errors import DataError, OptionError
 from longspan.tasks import TASKS, CorpusStreamTask, imported_names, register_imported
 from real_data import real
 from text_sources import documents_of, write_books
@@ -223,32 +223,6 @@ def test_objectives_have_data_sets_of_their_own_under_one_name(tmp_path):
     assert not (cache / "corpora" / "mine" / "tokenizer").exists()
     register_imported(cache)
     assert TASKS["mine"].description.origin["tokenizer"] == "bytes"
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "reason"),
-    [
-        ({"weights": (1.0,)}, OptionError, "--weights does not go with --objective next: rows of"),
-        ({"vocabulary": "words"}, UnknownNameError, "no vocabulary called 'words'"),
-        ({"objective": "previous"}, UnknownNameError, "no objective called 'previous'"),
-        (
-            {"objective": "masked", "vocabulary": "bytes"},
-            OptionError,
-            "--vocabulary bytes has no mask token; pass --objective next",
-        ),
-        (
-            {"vocabulary": "bytes", "tokenizer": "x"},
-            OptionError,
-            "--vocabulary bytes has no tokenizer; omit it or --tokenizer",
-        ),
-    ],
-)
-def test_what_does_not_go_together_is_refused(tmp_path, options, error, reason):
-    folder = write_folder(tmp_path / "files")
-    request = CorpusRequest(paths=(str(folder),), **{"objective": "next", **options})
-    with pytest.raises(error, match=reason):
-        import_corpus(tmp_path, "mine", request, ignore)
-    assert not (tmp_path / "corpora").exists()
 
 
 def test_binary_and_empty_documents_are_refused_or_counted(tmp_path):

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import tiny
 from longspan.data import cache as cached
 from longspan.errors import DataError
 from longspan.files import read_json, write_json
@@ -161,19 +160,6 @@ def test_card_before_the_build_has_sizes_that_are_known(nowhere, name, options, 
     assert dict(rows_of(text, "Splits")) == dict(zip(SPLITS, sizes, strict=True))
 
 
-def test_card_says_that_the_data_set_is_not_built(nowhere):
-    text = write_card(build("text", {"length": 77, "train": 10}), nowhere / "cache")
-    assert "is not built:" in text
-    rows = dict(rows_of(text, "Splits"))
-    assert rows == {"train": "10", "validation": "5,000", "test": "25,000"}
-    assert [cell.strip("`") for row in rows_of(text, "Options") for cell in (row[0], *row[2:])][
-        :3
-    ] == ["length", "77", "1024"]
-    assert "## Manifest" not in text
-    assert "## Labels" not in text
-    assert TASKS["text"].info.checksum in text
-
-
 def test_card_ignores_data_sets_that_are_corrupted_or_have_other_options(reviews, caplog):
     task = opened(reviews)
     assert "is not built:" in write_card(build("text", {"length": 8}), reviews / "cache")
@@ -239,11 +225,6 @@ def test_list_has_every_task_and_built_data_set(reviews):
         assert one["problem"] is None
 
 
-def test_list_uses_the_given_source(reviews):
-    rows = {row["name"]: row for row in list_tasks(reviews / "cache", reviews / "imdb")}
-    assert rows["text"]["missing"] is None
-
-
 def test_list_names_the_problem_of_unusable_data_sets(reviews):
     old, broken, sound = opened(reviews), opened(reviews, length=5), opened(reviews, length=6)
     path = old.dataset.folder / "manifest.json"
@@ -254,15 +235,6 @@ def test_list_names_the_problem_of_unusable_data_sets(reviews):
     assert problems.pop(str(sound.dataset.folder)) is None
     assert len(problems) == 2
     assert all("delete" in problem and folder in problem for folder, problem in problems.items())
-
-
-def test_open_built_builds_nothing(nowhere, tiny_cache):
-    task = build("listops", {**tiny.TASK, "train": 201})
-    assert not task.open_built(tiny_cache)
-    assert not list(nowhere.glob("cache/**"))
-    task = build("listops", tiny.TASK)
-    assert task.open_built(tiny_cache)
-    assert task.dataset.manifest.options == dataclasses.asdict(task.options)
 
 
 def test_verify_compares_content_and_name_with_the_manifest(reviews):
@@ -289,7 +261,3 @@ def test_verify_compares_content_and_name_with_the_manifest(reviews):
         cached.verify(cache)
     assert str(folder) in str(rejected.value)
     assert str(other) in str(rejected.value)
-
-
-def test_released_expressions_are_not_generated():
-    assert not is_generated(build("listops", {"source": "release"}))

@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 
 from longspan.data.cache import BuildOutput
-from longspan.errors import OptionError
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.lra.pixels import PixelOptions, PixelTask, draw_as_text, draw_mask, pack_images
 
@@ -28,19 +27,15 @@ class Pictures(PixelTask):
     class_names = ("cross", "ring", "dot")
     info = TaskInfo(
         name="pictures",
-        version=1,
         title="",
         summary="",
         source="",
-        checksum=None,
         license="",
-        sizes={},
         vocab_size=256,
         num_classes=3,
         metrics=("accuracy",),
         chance=1 / 3,
         head="sequence_classification",
-        published=(),
     )
 
     def build_splits(self, data, scratch, progress):
@@ -93,11 +88,6 @@ def test_both_encodings_share_a_data_set(tmp_path):
         task.open(tmp_path)
     assert tasks[0].checksum == tasks[1].checksum
     assert len(list(tmp_path.glob("pictures/*/manifest.json"))) == 1
-
-
-def test_unknown_encoding_is_rejected():
-    with pytest.raises(OptionError, match="pixels should be 'tokens' or 'continuous', got 'bytes'"):
-        PixelOptions(pixels="bytes")
 
 
 def test_svg_is_the_enlarged_image(pictures):

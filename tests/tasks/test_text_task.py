@@ -133,16 +133,6 @@ def test_validation_can_be_the_test_split_as_in_the_paper(tmp_path, data):
     assert part.size("test") == 6
 
 
-def test_largest_byte_fits(tmp_path, data):
-    lines = [(text + "\U0010ffff", label) for text, label in rows("a", 8)]
-    task = opened(write(tmp_path / "d2", lines, rows("b")), length=500)
-    assert (
-        int(next(task.batches("train", batch_size=task.size("train"))).inputs["input_ids"].max())
-        == 0xF4 + 1
-        < task.info.vocab_size
-    )
-
-
 def test_validation_is_held_out_of_train_and_balanced(data):
     task = opened(data)
     train, validation, test = (texts(task, split) for split in ("train", "validation", "test"))

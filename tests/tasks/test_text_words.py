@@ -9,7 +9,6 @@ import pytest
 
 from longspan.data.tokenizers import UNKNOWN, WordTokenizer
 from longspan.tasks import SPLITS, build
-from longspan.tasks import encoded_text as _encoded_text
 from longspan.tasks.data_cards import write_card
 from real_data import real
 
@@ -108,18 +107,6 @@ def test_ids_without_a_word_are_shown_as_unknown(reviews):
     shown = ["", "\ufffd", *words, *["\ufffd"] * (98 - len(words))]
     assert task.ids_to_tokens(np.arange(100)) == shown
     assert task.decode(np.array([2, 99])) == f"{words[0]} \ufffd"
-
-
-def test_vocabulary_is_built_once_for_all_tokens(reviews, monkeypatch):
-    task, built = opened(reviews, vocabulary=30), []
-    monkeypatch.setattr(
-        _encoded_text,
-        "WordTokenizer",
-        lambda *words, **options: built.append(words) or WordTokenizer(*words, **options),
-    )
-    task.ids_to_tokens(np.arange(30))
-    task.show("test", 0)
-    assert len(built) <= 1
 
 
 def test_card_names_vocabulary_and_unknown_words(reviews):
