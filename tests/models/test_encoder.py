@@ -35,14 +35,6 @@ def test_padding_and_other_rows_do_not_affect_a_row(small, pooling, position, no
     assert together.last_hidden_state[1, 11:].eq(0).all()
 
 
-def test_boolean_and_integer_masks_are_equivalent(small):
-    model = build_encoder(small())
-    ids, mask = torch.randint(1, 50, (2, 9)), torch.rand(2, 9) > 0.4
-    expected = model(ids, mask).last_hidden_state
-    assert model(ids, mask.long()).last_hidden_state.equal(expected)
-    assert not model(ids).last_hidden_state.equal(expected)
-
-
 def test_mask_without_padding_is_dropped(small, monkeypatch):
     model, masks = build_encoder(small(attention="local")), []
     original = Attention.forward
@@ -93,15 +85,6 @@ def test_row_without_tokens_gives_finite_states_and_zero_gradient(small, pooling
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
-def test_mean_pooling_averages_real_tokens_only(small):
-    model = build_encoder(small())
-    ids = torch.randint(1, 50, (2, 8))
-    mask = torch.tensor([[1] * 8, [1, 1, 1, 0, 0, 0, 0, 0]])
-    out = model(ids, mask)
-    torch.testing.assert_close(out.pooler_output[1], out.last_hidden_state[1, :3].mean(0))
-    torch.testing.assert_close(model(ids).pooler_output, model(ids).last_hidden_state.mean(1))
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("pooling", ["first", "last", "mean"])
 def test_pooling_reads_real_tokens_on_any_side(small, pooling):
@@ -113,11 +96,6 @@ def test_pooling_reads_real_tokens_on_any_side(small, pooling):
     own = {"first": lambda x: x[0], "last": lambda x: x[-1], "mean": lambda x: x.mean(0)}[pooling]
     torch.testing.assert_close(out.pooler_output, torch.stack([own(x) for x in states]))
     assert out.pooler_output.abs().amax(1).min() > 0.01
-
-
-def test_first_pooling_returns_state_of_first_token(small):
-    out = build_encoder(small(pooling="first"))(torch.randint(1, 50, (2, 8)))
-    assert out.pooler_output.equal(out.last_hidden_state[:, 0])
 
 
 def test_summary_acts_as_prepended_token(small):
@@ -289,16 +267,6 @@ def test_one_hot_inputs_equal_token_ids(small, pooling, position):
     expected, found = words(ids, mask), numbers(attention_mask=mask, input_values=values)
     torch.testing.assert_close(found.last_hidden_state, expected.last_hidden_state)
     torch.testing.assert_close(found.pooler_output, expected.pooler_output)
-
-
-def test_padding_of_continuous_inputs_is_ignored(small):
-    model = build_encoder(small(input_features=2))
-    values = torch.rand(1, 7, 2, dtype=torch.float64)
-    longer = nn.functional.pad(values, (0, 0, 0, 5), value=9.0)
-    mask = torch.tensor([[1] * 7 + [0] * 5])
-    expected = model(input_values=values).pooler_output
-    found = model(attention_mask=mask, input_values=longer).pooler_output
-    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize(

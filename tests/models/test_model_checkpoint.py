@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForSequenceClassification
 
 import tiny
 from longspan.attention import MECHANISMS
@@ -130,17 +129,6 @@ def test_global_projections_missing_from_checkpoint_are_copies_of_loaded_ones(sm
     pairs = list(global_and_local(loaded))
     assert all(own.equal(local) for own, local in pairs)
     assert all(local.abs().sum() > 0 for _, local in pairs)
-
-
-def test_auto_classes_load_longspan_models(small, tmp_path):
-    model = LongspanForSequenceClassification(small(num_labels=4)).eval()
-    model.save_pretrained(tmp_path)
-    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
-    assert type(loaded) is LongspanForSequenceClassification
-    torch.testing.assert_close(loaded(IDS).logits, model(IDS).logits)
-    encoder = AutoModel.from_pretrained(tmp_path)
-    assert type(encoder) is LongspanModel
-    torch.testing.assert_close(encoder(IDS).pooler_output, model.model(IDS).pooler_output)
 
 
 def test_encoder_checkpoint_loads_into_model_with_head(small, tmp_path):

@@ -2,14 +2,12 @@
 
 import pytest
 import torch
-from accelerate import cpu_offload, disk_offload
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from longspan.attention import MECHANISMS
 from longspan.models import (
-    LongspanForCausalLM,
     LongspanForConditionalGeneration,
     LongspanForMaskedLM,
     LongspanModel,
@@ -17,7 +15,6 @@ from longspan.models import (
 
 # Random features, a parameter that layers share, projections of their own, and plain ones.
 NAMES = ("performer", "linformer", "longformer", "local")
-CAUSAL = sorted(name for name, cls in MECHANISMS.items() if cls.traits.causal)
 IDS = torch.randint(1, 50, (2, 19), generator=torch.Generator().manual_seed(1))
 
 
@@ -63,37 +60,6 @@ def test_layers_on_disk_give_the_outputs_of_the_model(saved, name, tmp_path):
     layer = loaded.model.layers[1]
     assert {x.device.type for x in layer.parameters()} == {"meta"}
     torch.testing.assert_close(loaded(IDS).logits, model(IDS).logits)
-
-
-@torch.no_grad()
-@pytest.mark.usefixtures("unchecked")  # accelerate fills the outputs' fields itself
-@pytest.mark.parametrize("name", NAMES)
-def test_offloaded_weights_give_the_outputs_of_the_model(small, name, tmp_path):
-    model = LongspanModel(config_of(small, name, pooling="cls")).eval()
-    state = {key: x.clone() for key, x in model.state_dict().items()}
-    expected = model(IDS).last_hidden_state
-    cpu_offload(model, torch.device("cpu"), preload_module_classes=model._no_split_modules)
-    assert all(x.is_meta for x in model.parameters())
-    torch.testing.assert_close(model(IDS).last_hidden_state, expected)
-    fresh = LongspanModel(config_of(small, name, pooling="cls")).eval()
-    fresh.load_state_dict(state)
-    folder, layers = str(tmp_path / "offloaded"), model._no_split_modules
-    disk_offload(fresh, folder, torch.device("cpu"), preload_module_classes=layers)
-    assert all(x.is_meta for x in fresh.parameters())
-    torch.testing.assert_close(fresh(IDS).last_hidden_state, expected)
-
-
-@torch.no_grad()
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("name", CAUSAL)
-def test_offloaded_decoders_generate(small, name):
-    """Steps of mechanisms are methods; whole layers are loaded before they are called."""
-    options = {"max_new_tokens": 4, "do_sample": False, "num_beams": 2}
-    model = LongspanForCausalLM(config_of(small, name)).eval()
-    expected = model.generate(IDS, **options)
-    cpu_offload(model, torch.device("cpu"), preload_module_classes=model._no_split_modules)
-    assert model.model.layers[0].feed_forward.input.weight.is_meta
-    assert model.generate(IDS, **options).equal(expected)
 
 
 @pytest.fixture
