@@ -65,6 +65,7 @@ def mechanisms_where(condition):
     return pytest.mark.parametrize(("name", "causal", "backend"), cases)
 
 
+full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 every_mechanism = mechanisms_where(lambda *_: True)
 # step() requires causal=True and has one backend.
 every_stepping_mechanism = mechanisms_where(
@@ -155,19 +156,18 @@ def check_contract(attention: Attention, lengths=(1, 7, 33, 64), atol=1e-10, fir
     """Check the core of the contract in float64, for any options.
 
     Output and gradients equal the reference under every mask, up to `atol`. Padding (NaN) and other
-    rows of the batch have no influence. If causal, the future has no influence and steps equal
-    forward.
+    rows of the batch have no influence, and a row of padding alone is zero. If causal, the future
+    has no influence and steps equal forward.
     """
     for T in lengths:
         for kind, mask in key_masks(T).items():
             for global_mask in global_masks(attention.name, T):
                 masks = {"mask": mask, "global_mask": global_mask}
                 assert_equals_reference(attention, qkv(T), f"T={T}, {kind}", atol, **masks)
-    T, p = 33, 7
-    inputs, mask = qkv(T), torch.arange(T + p) < T
+    T = 33
+    inputs = qkv(T)
     output = attention(*inputs)
-    padded = [torch.cat([x, torch.full_like(x[:, :, :p], torch.nan)], 2) for x in inputs]
-    assert_near(attention(*padded, mask.expand(3, -1))[:, :, :T], output, "padding")
+    check_padding(attention, inputs, atol)
     for b in range(3):
         assert_near(attention(*(x[b : b + 1] for x in inputs))[0], output[b], f"row {b} alone")
     if attention.causal:
@@ -178,6 +178,25 @@ def check_contract(attention: Attention, lengths=(1, 7, 33, 64), atol=1e-10, fir
             assert_near(attention(*changed)[:, :, rows], output[:, :, rows], f"rows up to {t}")
         out, _ = run_steps(attention, inputs, (first_step,) + (1,) * (T - first_step))
         assert_steps_near(attention, out, output, "none")
+
+
+def check_padding(attention: Attention, inputs: list[Tensor], atol: float) -> None:
+    """Check that padding of NaN changes no output and no gradient, and a row of padding is zero."""
+    T, p = inputs[0].shape[2], 7
+    padded = [torch.cat([x, torch.full_like(x[:, :, :p], torch.nan)], 2) for x in inputs]
+    short, longer = ([x.detach().requires_grad_() for x in y] for y in (inputs, padded))
+    expected = attention(*short)
+    output = attention(*longer, (torch.arange(T + p) < T).expand(3, -1))[:, :, :T]
+    assert_near(output, expected, "padding")
+    pairs = [gradients(x, y, attention) for x, y in ((output, longer), (expected, short))]
+    assert not any(x[:, :, T:].any() for x in pairs[0][:3]), "gradient of padding"
+    found = [x[:, :, :T] for x in pairs[0][:3]]
+    assert_near(found, list(pairs[1][:3]), "gradient, padding", atol)
+    assert_near(pairs[0][3:], pairs[1][3:], "gradient of a parameter, padding", atol)
+    mask = torch.arange(3)[:, None].expand(-1, T) != 1
+    output, *grads = run_with_gradients(attention, inputs, mask=mask)
+    assert not any(x[1].any() for x in (output, *grads[:3])), "a row of padding"
+    assert all(x.isfinite().all() for x in grads), "a row of padding"
 
 
 def with_layer_input(attention: Attention, query: Callable, key: Callable) -> Attention:

@@ -9,6 +9,7 @@ from contract import (
     assert_equals_reference,
     assert_near,
     build_small,
+    full_and_causal,
     gradients,
     key_masks,
     qkv,
@@ -16,10 +17,8 @@ from contract import (
     weights_of,
 )
 
-both_ways = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 
-
-@both_ways
+@full_and_causal
 @pytest.mark.parametrize("options", [{"window": 0}, {"window": 64}, {"window": 90}], ids=str)
 @pytest.mark.parametrize("feature_dim", [None, 3])
 def test_blocks_of_long_inputs_equal_the_reference(options, feature_dim, causal):
@@ -31,7 +30,7 @@ def test_blocks_of_long_inputs_equal_the_reference(options, feature_dim, causal)
         assert_equals_reference(attention, qkv(300, B=2), kind, mask=mask)
 
 
-@both_ways
+@full_and_causal
 def test_window_of_all_tokens_is_softmax_attention(causal):
     inputs = qkv(40)
     attention = build_small("based", causal, window=39)
@@ -41,7 +40,7 @@ def test_window_of_all_tokens_is_softmax_attention(causal):
     assert_near(attention(*inputs), expected, "output")
 
 
-@both_ways
+@full_and_causal
 def test_weights_are_exponentials_within_the_window_and_their_series_beyond(causal):
     attention, (q, k, _) = build_small("based", causal, feature_dim=None), qkv(150)
     scores = q @ k.mT / HEAD_DIM**0.5
@@ -53,7 +52,7 @@ def test_weights_are_exponentials_within_the_window_and_their_series_beyond(caus
     assert_near(weights_of(attention, q, k), expected, "weights")
 
 
-@both_ways
+@full_and_causal
 @pytest.mark.parametrize("sign", [1, -1])
 def test_scores_of_any_size_keep_their_rows(causal, sign):
     """Near scores in the thousands of either sign, whose exponentials float32 does not hold."""

@@ -183,16 +183,6 @@ def test_repeats_obey_contract(sampling, training):
     check_contract(attention, lengths=(1, 9, 33, 50))
 
 
-def test_repeats_change_nothing_where_no_block_repeats():
-    inputs = qkv(60)
-    for sampling in ("uniform", "original"):
-        once, again = (
-            bigbird(4, 2, heads=HEADS, sampling=sampling, repeats=repeats)(*inputs)
-            for repeats in (False, True)
-        )
-        assert_near(again, once, sampling)
-
-
 def test_repeated_block_counts_as_often_as_it_is_given():
     attention = bigbird(4, 4, heads=1, sampling="given", repeats=True)
     attention.draws[0, 3] = torch.tensor([5, 5, 0, 3])

@@ -3,21 +3,26 @@
 import pytest
 import torch
 from contract import (
+    HEAD_DIM,
+    HEADS,
     TOLERANCE,
     assert_equals_reference,
     assert_near,
     build_small,
+    check_contract,
     every_mechanism,
     global_masks,
     gradients,
     key_masks,
+    mechanisms_where,
     qkv,
     reference_copy,
     run_or_skip,
     second_derivatives,
+    with_layer_input,
 )
 
-from longspan.attention import MECHANISMS
+from longspan.attention import MECHANISMS, LayerInput
 
 # Scattered padding ends rows like ragged padding: a length has one of both.
 LENGTHS = {
@@ -115,6 +120,33 @@ def test_causal_rows_send_no_gradient_to_the_future(name, causal, backend):
         grads = torch.autograd.grad(out, inputs, allow_unused=True, materialize_grads=True)
         assert all(not x[:, :, t + 1 :].any() for x in grads), t
         assert grads[2][:, :, : t + 1].any()
+
+
+def project(x):
+    """Split states into heads, as maps of a layer to queries and keys do."""
+    return x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(-3, -2)
+
+
+# Without its global projections Longformer reads none; its own tests check them.
+@mechanisms_where(lambda x, *_: MECHANISMS[x].traits.needs_layer_input and x != "longformer")
+def test_layer_input_keeps_the_contract_and_changes_the_output(name, causal, backend):
+    attention, inputs = build_small(name, causal, backend), qkv(20)
+    plain, states = attention(*inputs), qkv(20, H=1, D=HEADS * HEAD_DIM, seed=1)[0][:, 0]
+    out = attention(*inputs, layer_input=LayerInput(states, project, project))
+    assert not torch.allclose(out, plain, atol=1e-3)
+    if "width" in attention.built_for:  # its gates read the keys in place of a layer input
+        keys = inputs[1].transpose(1, 2).flatten(2)
+        same = attention(*inputs, layer_input=LayerInput(keys, project, project))
+        assert_near(same, plain, "keys as the layer input")
+    check_contract(with_layer_input(attention, project, project), lengths=(1, 9, 33))
+
+
+@every_mechanism
+def test_inputs_of_zeros_give_finite_rows_and_gradients(name, causal, backend):
+    attention = build_small(name, causal, backend)
+    inputs = [torch.zeros_like(x).requires_grad_() for x in qkv(70)]
+    out = run_or_skip(attention, *inputs)
+    assert all(x.isfinite().all() for x in (out, *gradients(out, inputs, attention)))
 
 
 GARBAGE = {

@@ -10,6 +10,7 @@ from contract import (
     assert_near,
     build_small,
     every_mechanism,
+    full_and_causal,
     global_masks,
     gradients,
     key_masks,
@@ -111,7 +112,7 @@ def test_steps_with_bias_equal_forward(name, causal, backend):
     assert_near(steps[0], attention(*inputs, mask, bias=bias), "output")
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@full_and_causal
 @pytest.mark.parametrize("G", [HEADS, 1])
 def test_full_attention_with_bias_equals_torch(causal, G):
     q, *_ = qkv(20)

@@ -8,6 +8,7 @@ from contract import (
     HEADS,
     assert_near,
     build_small,
+    full_and_causal,
     global_masks,
     gradients,
     key_masks,
@@ -190,7 +191,7 @@ def test_short_inputs_run_in_blocks():
     assert attention.backend_used == "dense"
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@full_and_causal
 def test_fewer_queries_are_at_the_last_keys(causal):
     q, *_ = qkv(9)
     _, k, v = qkv(T)

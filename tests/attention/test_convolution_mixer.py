@@ -10,6 +10,7 @@ from contract import (
     assert_near,
     build_small,
     check_contract,
+    full_and_causal,
     key_masks,
     qkv,
     run_steps,
@@ -18,11 +19,10 @@ from contract import (
 
 from flop_counter import flop_counter
 
-both_ways = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 both_kinds = pytest.mark.parametrize("kernels", ["channel", "head"])
 
 
-@both_ways
+@full_and_causal
 @pytest.mark.parametrize("taps", [1, 2, 3, 4, 9, 40, 100, 150])
 def test_kernels_of_channels_are_a_gated_depthwise_convolution_of_torch(taps, causal):
     """Zoology's BaseConv multiplies a depthwise convolution by a linear map of the input."""
@@ -36,7 +36,7 @@ def test_kernels_of_channels_are_a_gated_depthwise_convolution_of_torch(taps, ca
     assert_near(attention(q, k, v), expected[:, :, :T], "output")
 
 
-@both_ways
+@full_and_causal
 @both_kinds
 @pytest.mark.parametrize("taps", [1, 4, 70, 400])
 def test_kernels_of_any_length_equal_the_reference(kernels, taps, causal):
@@ -46,7 +46,7 @@ def test_kernels_of_any_length_equal_the_reference(kernels, taps, causal):
         assert_equals_reference(attention, qkv(300, B=2), "300 tokens", mask=mask)
 
 
-@both_ways
+@full_and_causal
 def test_weights_of_a_head_are_its_taps_times_its_gate(causal):
     attention, (q, k, _) = build_small("convolution", causal, taps=4), qkv(30)
     weights = weights_of(attention, q, k)

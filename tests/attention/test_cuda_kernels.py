@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contract import TOLERANCE, assert_near, build_small, qkv, reference_copy
+from contract import TOLERANCE, assert_near, build_small, full_and_causal, qkv, reference_copy
 from kernel_checks import build_flex, check_rows_and_gradients, flex_cases
 
 pytestmark = [
@@ -48,7 +48,7 @@ def test_flex_does_not_wait_for_the_device(name):
         torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@full_and_causal
 @pytest.mark.parametrize("name", ["full", "local"])
 @pytest.mark.parametrize("dtype", HALF, ids=str)
 def test_varlen_rows_and_gradients(name, causal, dtype):

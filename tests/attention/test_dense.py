@@ -9,8 +9,8 @@ from contract import (
     assert_near,
     build_small,
     check_contract,
+    full_and_causal,
     global_masks,
-    gradients,
     key_masks,
     qkv,
     reference_copy,
@@ -45,7 +45,7 @@ def test_patterns_have_the_dense_body():
 
 
 @every_dense
-@pytest.mark.parametrize("causal", [False, True])
+@full_and_causal
 def test_dense_body_equals_blocks_and_reference(name, causal):
     blocks, dense = (build_wide(name, causal, x) for x in ("torch", "dense"))
     auto = build_wide(name, causal)
@@ -62,7 +62,7 @@ def test_dense_body_equals_blocks_and_reference(name, causal):
 
 
 @every_dense
-@pytest.mark.parametrize("causal", [False, True])
+@full_and_causal
 def test_contract_holds_across_both_bodies(name, causal):
     """Long rows run in blocks and short ones densely; documents alone are the short ones."""
     check_contract(build_wide(name, causal), lengths=(8, 33, 64))
@@ -155,14 +155,3 @@ def test_second_backward_of_one_graph():
     first = torch.autograd.grad(out, inputs, retain_graph=True)
     for x, y in zip(first, torch.autograd.grad(out, inputs), strict=True):
         assert torch.equal(x, y)
-
-
-@every_dense
-def test_rows_without_keys_are_zero(name):
-    attention, inputs = build_wide(name), [x.requires_grad_() for x in qkv(33)]
-    key_mask = torch.ones(3, 33, dtype=torch.bool)
-    key_mask[1] = False
-    out = attention(*inputs, key_mask=key_mask)
-    assert attention.backend_used == "dense"
-    assert not out[1].any()
-    assert all(not x[1].any() for x in gradients(out, inputs, attention))

@@ -2,7 +2,14 @@
 
 import pytest
 import torch
-from contract import assert_equal_results, build_small, key_masks, qkv, reference_copy
+from contract import (
+    assert_equal_results,
+    build_small,
+    full_and_causal,
+    key_masks,
+    qkv,
+    reference_copy,
+)
 
 from longspan.attention import MECHANISMS, backends
 from longspan.errors import InputError
@@ -15,7 +22,7 @@ def test_windows_have_diagonals():
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("causal", [False, True])
+@full_and_causal
 def test_diagonals_equal_blocks_and_the_reference(name, causal):
     one = build_small(name, causal, "diagonals")
     for T in (1, 2, 7, 33):

@@ -10,6 +10,7 @@ from contract import (
     assert_equals_reference,
     assert_near,
     check_contract,
+    full_and_causal,
     qkv,
     weights_of,
 )
@@ -19,8 +20,6 @@ from transformers.models.diffllama.modeling_diffllama import DiffLlamaAttention
 from longspan import build
 from longspan.attention.value_norms import skip_value_norms
 from longspan.models.positions import apply_rotary
-
-full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 
 
 def differential(causal=False, heads=HEADS, head_dim=HEAD_DIM, **options):
@@ -60,16 +59,6 @@ def test_rows_of_each_head_have_the_same_norm():
     attention, inputs = differential(layer=1), qkv(30)
     root = attention(*inputs).square().mean(-1).sqrt()
     assert_near(root, torch.full_like(root, 1 - attention.lambda_init), "root of mean square", 1e-3)
-
-
-def test_equal_halves_leave_a_softmax():
-    """Both softmaxes are then one, and the difference is 1 - lambda of it."""
-    attention, (q, k, v) = differential(output_norm=False), qkv(30)
-    q, k = (x.repeat_interleave(2, 3)[..., :HEAD_DIM] for x in (q, k))
-    with torch.no_grad():
-        attention.lambda_vectors.zero_()
-    expected = (q @ k.mT / (2 * (HEAD_DIM / 2) ** 0.5)).softmax(-1) @ v
-    assert_near(attention(q, k, v), (1 - attention.lambda_init) * expected, "output")
 
 
 @pytest.mark.parametrize("layer", [0, 3])

@@ -1,7 +1,5 @@
 """Forgetting attention: products of gates, blocks of sums, long sums, layer input, memory."""
 
-import copy
-
 import pytest
 import torch
 from contract import (
@@ -11,20 +9,17 @@ from contract import (
     assert_derivatives_near,
     assert_equals_reference,
     assert_near,
-    check_contract,
+    full_and_causal,
     key_masks,
     qkv,
     reference_copy,
     run_steps,
     weights_of,
-    with_layer_input,
 )
 
 from longspan import build
-from longspan.attention import LayerInput
 from longspan.attention.mechanisms import forgetting as module
 
-full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 LONG = 300  # three blocks, of which the last is not full
 
 
@@ -35,10 +30,6 @@ def forgetting(causal=True, heads=HEADS, head_dim=HEAD_DIM, spread=20.0):
     with torch.no_grad():
         attention.gate.weight *= spread
     return attention
-
-
-def project(x):
-    return x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(-3, -2)
 
 
 def gates_of(attention, states):
@@ -58,18 +49,6 @@ def test_gates_between_two_tokens_multiply_their_weight(causal):
             weights[:, :, t, s] *= between * (s <= t or not causal)
     expected = weights / weights.sum(-1, keepdim=True)
     assert_near(weights_of(attention, q, k), expected, "weights")
-
-
-@full_and_causal
-def test_gates_read_the_layer_input(causal):
-    attention = forgetting(causal)
-    check_contract(with_layer_input(copy.deepcopy(attention), project, project))
-    inputs, states = qkv(20), torch.randn(3, 20, HEADS * HEAD_DIM, dtype=torch.float64)
-    out = attention(*inputs, layer_input=LayerInput(states, project, project))
-    assert not torch.allclose(out, attention(*inputs), atol=1e-3)
-    keys = inputs[1].transpose(1, 2).flatten(2)
-    out = attention(*inputs, layer_input=LayerInput(keys, project, project))
-    assert_near(out, attention(*inputs), "keys as the layer input")
 
 
 @full_and_causal

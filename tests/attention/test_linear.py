@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from contract import assert_near, gradients, qkv
+from contract import assert_near, full_and_causal, gradients, qkv
 
 from longspan import build
 
@@ -34,14 +34,7 @@ def test_causal_chunks_equal_recurrence(T):
     assert_near(*grads, "gradient")
 
 
-def test_last_row_of_recurrence_equals_bidirectional_attention():
-    q, k, v = qkv(90)
-    key_mask = torch.arange(90) % 7 < torch.tensor([7, 4, 1])[:, None]
-    bidirectional = build("linear")(q, k, v, key_mask=key_mask)
-    assert_near(bidirectional[:, :, -1], recurrence(q, k, v, key_mask)[:, :, -1], "last row")
-
-
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@full_and_causal
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_weights_of_a_row_sum_to_one(causal, dtype):
     q, k, v = (x.to(dtype) for x in qkv(100))
@@ -54,7 +47,7 @@ def test_weights_of_a_row_sum_to_one(causal, dtype):
         assert_near(out, expected, f"queries near {shift}", 1e-5)
 
 
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@full_and_causal
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision_accumulates_in_float32(causal, dtype):
     """Accumulated in half precision, these sums overflow or lose keys; operands may be rounded."""
@@ -63,7 +56,7 @@ def test_half_precision_accumulates_in_float32(causal, dtype):
     assert_near(out, torch.ones_like(v), "output", torch.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@full_and_causal
 @pytest.mark.parametrize("index", [1, 2])
 def test_values_that_are_not_finite_stay_visible(causal, index):
     inputs = qkv(90)

@@ -10,28 +10,20 @@ from contract import (
     HEADS,
     assert_equals_reference,
     assert_near,
-    check_contract,
+    full_and_causal,
     key_masks,
     qkv,
     run_steps,
     weights_of,
-    with_layer_input,
 )
 
 from longspan import build
-from longspan.attention import LayerInput
 from longspan.attention.mechanisms import log_linear as module
-
-full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 
 
 def log_linear(causal=True):
     torch.manual_seed(0)
     return build("log_linear", causal=causal, heads=HEADS, head_dim=HEAD_DIM).double()
-
-
-def project(x):
-    return x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(-3, -2)
 
 
 def buckets(t):
@@ -64,15 +56,6 @@ def test_lengths_of_any_blocks_equal_the_reference(causal, kind):
     attention = log_linear(causal)
     for T in (2, 3, 63, 65, 256, 300, 447):
         assert_equals_reference(attention, qkv(T), f"T={T}", mask=key_masks(T)[kind])
-
-
-@full_and_causal
-def test_levels_read_the_layer_input(causal):
-    attention, inputs = log_linear(causal), qkv(20)
-    states = torch.randn(3, 20, HEADS * HEAD_DIM, dtype=torch.float64)
-    out = attention(*inputs, layer_input=LayerInput(states, project, project))
-    assert not torch.allclose(out, attention(*inputs), atol=1e-3)
-    check_contract(with_layer_input(attention, project, project))
 
 
 def test_steps_of_any_length_equal_forward():

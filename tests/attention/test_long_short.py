@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from contract import assert_near, build_unchecked, check_contract, key_masks, qkv
+from contract import assert_near, build_unchecked, check_contract, full_and_causal, key_masks, qkv
 
 from longspan import build
 from longspan.attention.ops.blocks import SharedKeys, pattern_attention
@@ -65,7 +65,7 @@ def attend_one_query(attention, q, k, v, real, t):
 
 
 @pytest.mark.parametrize("variant", ["ls", "xiong"])
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@full_and_causal
 def test_one_softmax_covers_window_and_landmarks(variant, causal):
     attention = long_short(causal, variant=variant)
     q, k, v = qkv(23)
@@ -135,7 +135,7 @@ def test_without_window_a_token_attends_to_itself_and_landmarks():
     assert_near(attention(q, k, v), weights[..., :1] * V + weights[..., 1:] @ Vc, "output")
 
 
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@full_and_causal
 def test_projection_weights_sum_to_one_over_real_tokens(causal):
     attention, (_, k, _) = long_short(causal), qkv(22)
     far = attention.keys.far
@@ -153,50 +153,7 @@ def test_projection_weights_sum_to_one_over_real_tokens(causal):
         assert torch.equal(live.expand(3, -1), has_real[:, 0].flatten(1))
 
 
-def test_sharp_projection_selects_one_token():
-    attention = long_short(window=0, rank=1, variant="xiong")
-    _, k, v = qkv(15)
-    with torch.no_grad():
-        attention.keys.far.logits.weight.mul_(1e6)
-    scores = torch.einsum("hgd,bgsd->bhs", attention.keys.far.logits.weight.view(3, 3, 8), k)
-    chosen = scores.argmax(-1)[:, :, None, None].expand(-1, -1, 1, 8)
-    *far, _ = attention.keys.far(k, (k, v), None)
-    for found, x in zip(far, (k, v), strict=True):
-        picked = torch.stack([normalize(attention.keys.far.norm, y) for y in x.gather(2, chosen)])
-        assert_near(found, picked, "landmark")
-
-
-def test_distant_keys_have_influence_through_landmarks_only():
-    q, k, v = qkv(60)
-    other = v.clone()
-    other[:, :, 50] = qkv(1, seed=1)[2][:, :, 0]
-    for causal, row, rank, changes in (
-        (False, 3, 3, True),
-        (False, 3, 0, False),
-        (True, 59, 2, True),
-        (True, 59, 0, False),
-    ):
-        attention = long_short(causal, rank=rank, segment_rank=rank)
-        same = torch.equal(attention(q, k, other)[:, :, row], attention(q, k, v)[:, :, row])
-        assert same != changes
-
-
-def test_landmarks_are_visible_only_after_their_segment():
-    """Keys 4..7 are in the window of queries 4..7 and in landmarks for later queries."""
-    attention = long_short(True, window=4, segment=4)
-    q, k, v = qkv(14)
-    other = k.clone()
-    other[:, :, 4:8] = qkv(4, seed=1)[1]
-    changed = (attention(q, other, v) != attention(q, k, v)).any(-1).all(1)
-    assert not changed[:, :4].any()
-    assert changed[:, 4:].all()
-    far = attention.keys.far
-    seen = far.seen(torch.ones(1, 6, dtype=torch.bool), torch.arange(14))[0, 0]
-    counts = [0] * 4 + [2] * 4 + [4] * 4 + [6] * 2
-    assert seen.sum(-1).tolist() == counts
-
-
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@full_and_causal
 @pytest.mark.parametrize("variant", ["ls", "xiong"])
 def test_global_tokens_attend_to_all_real_keys_and_no_padding(causal, variant):
     attention = long_short(causal, variant=variant)
@@ -262,11 +219,6 @@ def test_cache_grows_by_landmarks_only():
     _, cache = attention.step(*qkv(96), cache)
     assert cache.state["k"].shape[2] <= cached + 32
     assert cache.state["far_k"].shape[2] == 246 // 4 * 2
-
-
-def test_only_causal_landmarks_cost_more_than_linear():
-    assert long_short().traits.cost == "T"
-    assert long_short(True).traits.cost == "T^2"
 
 
 def test_parameters_equal_those_of_the_paper():

@@ -9,11 +9,11 @@ from contract import (
     assert_near,
     build_unchecked,
     check_contract,
+    full_and_causal,
     key_masks,
     qkv,
     run_steps,
     weights_of,
-    with_layer_input,
 )
 
 from longspan import build
@@ -21,7 +21,6 @@ from longspan.attention import LayerInput
 from longspan.attention.ops.softmax import softmax_reference
 from longspan.errors import OptionError
 
-full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 SMALL = {"block": 4, "compressed_block": 2, "num_selected_blocks": 3, "window": 3}
 PARTS = {"compressed": 0, "selected": 1, "window": 2}
 OPTIONS = [
@@ -53,12 +52,10 @@ def part(name, causal=True, **options):
 
 @full_and_causal
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("reads_layer_input", [False, True])
-def test_every_form_obeys_the_contract(options, causal, reads_layer_input):
-    attention = native_sparse(causal, **options)
-    if reads_layer_input:
-        attention = with_layer_input(attention, lambda p: p, lambda p: p)
-    check_contract(attention, lengths=(1, 9, 33), first_step=23 if causal else 1)
+def test_every_form_obeys_the_contract(options, causal):
+    check_contract(
+        native_sparse(causal, **options), lengths=(1, 9, 33), first_step=23 if causal else 1
+    )
 
 
 @full_and_causal
@@ -202,15 +199,6 @@ def test_steps_of_any_size_equal_forward(sizes):
     attention, inputs = native_sparse(window=6), qkv(64)
     out, _ = run_steps(attention, inputs, sizes, key_masks(64)["holes"])
     assert_near(out, attention(*inputs, key_masks(64)["holes"]), "output")
-
-
-@full_and_causal
-def test_numbers_of_any_size_are_finite(causal):
-    for size in (0.0, 100.0):
-        inputs = [(size * x).float().requires_grad_() for x in qkv(70)]
-        out = native_sparse(causal, compression="mlp").float()(*inputs)
-        out.sum().backward()
-        assert all(x.isfinite().all() for x in (out, *(y.grad for y in inputs)))
 
 
 @pytest.mark.parametrize(

@@ -268,13 +268,6 @@ def test_block_kernel_equals_masked_softmax_over_many_blocks(pattern, T):
         assert_near(actual, softmax_reference(*inputs, dense), f"ragged globals {ragged}")
 
 
-def test_empty_global_mask_equals_the_pattern_alone():
-    q, k, v = qkv(40)
-    none = torch.zeros(3, 40, dtype=torch.bool)
-    alone = pattern_attention(q, k, v, Window(3), None, None)
-    assert_near(pattern_attention(q, k, v, Window(3), None, none), alone, "output")
-
-
 @pytest.mark.parametrize("pattern", LARGE, ids=str)
 def test_work_is_linear_in_length(pattern):
     flops = []

@@ -5,12 +5,11 @@ Each test is skipped if its library is not installed (`pip install longspan[dev]
 
 import pytest
 import torch
-from contract import assert_near, key_masks, qkv
+from contract import assert_near, full_and_causal, key_masks, qkv
 
 from longspan import build
 
 H, D = 3, 8
-full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 
 
 def import_library(name):

@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from contract import assert_near, qkv
+from contract import assert_near, full_and_causal, qkv
 
 from longspan import build
 
 pytestmark = pytest.mark.peers
-full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 FLOAT32_TOLERANCE = 2e-5
 
 

@@ -10,8 +10,8 @@ from contract import (
     HEADS,
     assert_near,
     check_contract,
+    full_and_causal,
     qkv,
-    weights_of,
     with_layer_input,
 )
 from test_transformer_xl import sinusoid
@@ -19,7 +19,6 @@ from test_transformer_xl import sinusoid
 from longspan import build
 from longspan.attention import LayerInput
 
-full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 WIDTH = HEADS * HEAD_DIM
 
 
@@ -105,26 +104,6 @@ def test_positions_restart_at_the_oldest_key_of_each_segment(causal):
             expected = F.scaled_dot_product_attention(q + p, k + p, v)
         found = out[:, :, start : start + n]
         assert_near(found, expected[:, :, start - oldest :], f"segment at {start}")
-
-
-@full_and_causal
-def test_values_carry_no_position(causal):
-    q, k, v = qkv(40)
-    attention = position_infused(causal, segment=8, memory=8)
-    constant = v[:, :, :1].expand_as(v)
-    assert_near(attention(q, k, constant), constant, "constant values")
-    # With zero queries and keys, weights depend on positions only.
-    weights = weights_of(attention, torch.zeros_like(q), torch.zeros_like(k))
-    assert_near(weights[:, :, 16:24, 8:24], weights[:, :, 32:40, 24:40], "weights")
-    assert weights[0, 0, 20, 8:21].std() > 1e-3
-
-
-def test_equal_segments_give_equal_outputs():
-    n = 6
-    inputs = [x.repeat(1, 1, 5, 1) for x in qkv(n)]
-    out = position_infused(segment=n, memory=2 * n)(*inputs)
-    assert_near(out[:, :, 3 * n : 4 * n], out[:, :, 2 * n : 3 * n], "third and fourth")
-    assert not torch.allclose(out[:, :, n : 2 * n], out[:, :, :n], atol=1e-3)
 
 
 def test_positions_of_keys_that_heads_share():

@@ -8,11 +8,11 @@ from contract import (
     HEADS,
     assert_near,
     build_unchecked,
+    full_and_causal,
     gradients,
     key_masks,
     qkv,
     run_steps,
-    weights_of,
 )
 
 from longspan.attention import build
@@ -24,13 +24,6 @@ from longspan.errors import OptionError
 def reformer(heads=HEADS, head_dim=HEAD_DIM, max_length=128, causal=False, **options):
     sizes = {"heads": heads, "head_dim": head_dim, "max_length": max_length}
     return build("reformer", causal=causal, **sizes, **options).double()
-
-
-def reformer_with_one_bucket(**options):
-    """Hash all tokens into bucket 0, so that sorting keeps their order."""
-    attention = reformer(**options)
-    attention.hash.rotations.zero_()
-    return attention
 
 
 def normalize(u):
@@ -120,19 +113,6 @@ def test_sort_table_counts_equal_those_of_lists(kinds, T):
         assert N.sum(-1).max() <= 3 * 7
 
 
-def test_sorting_is_stable_and_puts_padding_last_in_every_round():
-    attention = reformer(chunk=8, hashes=3, buckets=4)
-    q, mask = qkv(50)[0], key_masks(50)["holes"]
-    table, bucket = attention.table(q, mask), attention.hash(q)
-    assert table.order.shape[-1] == 56
-    for r in range(3):
-        for b in range(3):
-            tokens = mask[b].nonzero()[:, 0].tolist()
-            for h in range(HEADS):
-                expected = sorted(tokens, key=bucket[r, b, h].tolist().__getitem__)
-                assert table.order[r, b, h, : len(tokens)].tolist() == expected
-
-
 def test_no_padding_is_added_to_whole_chunks():
     attention = reformer(chunk=8)
     for T, slots in ((8, 8), (16, 16), (17, 24), (3, 3)):
@@ -157,18 +137,6 @@ def test_two_chunks_with_wrap_equal_full_shared_attention(hashes, scale):
         )
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_one_bucket_equals_block_local_attention(causal):
-    q, k, v = qkv(45)
-    chunk = torch.arange(45) // 8
-    mask = (chunk[:, None] == chunk) | (chunk[:, None] == chunk + 1)
-    mask = mask.tril() if causal else mask
-    attention = reformer_with_one_bucket(chunk=8, hashes=3, causal=causal)
-    order = attention.table(q, torch.ones(3, 45, dtype=torch.bool)).order[..., :45]
-    assert (order == torch.arange(45)).all()
-    assert_near(attention(q, k, v), shared_qk_attention(q, v, mask), "block local", 1e-5)
-
-
 def test_token_is_its_own_key_only_without_other_keys():
     q, k, v = qkv(9)
     assert_near(reformer(causal=True, chunk=4)(q, k, v)[:, :, 0], v[:, :, 0], "first token")
@@ -186,20 +154,6 @@ def test_token_is_its_own_key_only_without_other_keys():
     assert_near(out, v[:, :, :2].flip(2), "a global token is an additional key")
 
 
-def test_token_alone_in_one_round_only_is_not_its_own_key():
-    attention = reformer(chunk=4, hashes=2, buckets=8, same_bucket=True)
-    q, k, _ = qkv(12)
-    table = attention.table(q, torch.ones(3, 12, dtype=torch.bool))
-    first, keys_met = table._replace(high=table.high.clone()), table.counts()[..., :12, :12].sum(-1)
-    first.high[1:] = 0
-    keys_met_in_first_round = first.counts()[..., :12, :12].sum(-1)
-    only_in_later_rounds = (keys_met_in_first_round == 0) & (keys_met > 0)
-    assert only_in_later_rounds.any()
-    weights = weights_of(attention, q, k)
-    assert (weights.diagonal(dim1=-2, dim2=-1)[only_in_later_rounds] == 0).all()
-    assert (weights.diagonal(dim1=-2, dim2=-1)[keys_met == 0] == 1).all()
-
-
 def test_all_tokens_global_equals_full_shared_attention():
     q, k, v = qkv(20)
     for causal in (False, True):
@@ -208,20 +162,6 @@ def test_all_tokens_global_equals_full_shared_attention():
         attention = reformer(chunk=4, causal=causal)
         out = attention(q, k, v, global_mask=torch.ones(3, 20, dtype=torch.bool))
         assert_near(out, shared_qk_attention(q, v, mask), "all global", 1e-5)
-
-
-def test_global_tokens_do_not_change_chunks_of_other_tokens():
-    attention = reformer(chunk=4, hashes=2)
-    q = qkv(40)[0]
-    chosen = (torch.arange(40) % 9 == 4).expand(3, -1)
-    table = attention.table(q, ~chosen)
-    N = table.counts()[..., :40, :40]
-    assert not N[:, :, chosen[0]].any()
-    assert not N[..., chosen[0]].any()
-    rest = q[:, :, ~chosen[0]]
-    T = rest.shape[2]
-    alone = attention.table(rest, torch.ones(3, T, dtype=torch.bool)).counts()[..., :T, :T]
-    assert torch.equal(N[:, :, ~chosen[0]][..., ~chosen[0]], alone)
 
 
 def test_more_hash_rounds_approach_full_shared_attention():
@@ -238,18 +178,6 @@ def test_more_hash_rounds_approach_full_shared_attention():
     assert found[2] < 0.6 * found[1]
     assert found[3] < 0.4 * found[2]
     assert found[3] < 0.01
-
-
-def test_similar_tokens_meet_more_often_than_others():
-    g = torch.Generator().manual_seed(0)
-    centers = torch.randn(1, 1, 32, 1, 16, generator=g).double()
-    noise = torch.randn(1, 1, 32, 8, 16, generator=g).double()
-    q = (centers + 0.3 * noise).flatten(2, 3)[:, :, torch.randperm(256, generator=g)]
-    attention = reformer(1, 16, 256, chunk=16, hashes=4, buckets=32)
-    N = attention.table(q, torch.ones(1, 256, dtype=torch.bool)).counts()[0, 0]
-    near = normalize(q[0, 0]) @ normalize(q[0, 0]).mT > 0.7
-    near = near & ~torch.eye(256, dtype=torch.bool)
-    assert N[near].double().mean() > 4 * N[~near].double().mean()
 
 
 def test_number_of_buckets_depends_on_max_length_only():
@@ -327,13 +255,6 @@ def test_output_is_independent_of_previous_lengths():
     assert torch.equal(attention(*qkv(70)), fresh(*qkv(70)))
 
 
-def test_chunks_of_padding_are_not_looked_back_at():
-    attention = reformer(chunk=4, hashes=2, wrap=True)
-    inputs, mask = qkv(20), (torch.arange(36) < 20).expand(3, -1)
-    padded = [torch.cat([x, 9 * qkv(16)[0]], 2) for x in inputs]
-    assert_near(attention(*padded, mask)[:, :, :20], attention(*inputs), "wrap over padding")
-
-
 def transformers_layer(hashes, buckets, T, seed=5, causal=False):
     """Return the layer in float64 and the rotations that it draws."""
     transformers = pytest.importorskip("transformers")
@@ -394,7 +315,7 @@ def test_equals_transformers_layer(hashes, buckets):
         assert_near(a, b, label, 1e-9)
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@full_and_causal
 @pytest.mark.parametrize("hashes", [1, 3])
 def test_grid_equals_transformers_layer_on_padded_rows(hashes, causal):
     T, buckets = 70, [4, 8]

@@ -140,16 +140,6 @@ def test_half_precision_has_the_gradients_of_the_reference(piece, exact, case, k
         assert_near(x.double(), y, "gradient", 2 * TOLERANCE[torch.bfloat16])
 
 
-@every_case
-@every_piece
-def test_padding_changes_no_row(piece, case):
-    name, options = CASES[case]
-    attention, inputs = build(name, backend="torch", **options), qkv(T, B=2)
-    longer = [torch.nn.functional.pad(x, (0, 0, 0, 37), value=1e3) for x in inputs]
-    mask = (torch.arange(T + 37) < T).expand(2, -1)
-    assert_near(attention(*longer, mask)[:, :, :T], attention(*inputs), "rows")
-
-
 @every_piece
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_empty_rows_are_zero_and_have_no_gradient(piece, dtype):

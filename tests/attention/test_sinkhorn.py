@@ -10,9 +10,8 @@ from contract import (
     assert_near,
     build_unchecked,
     check_contract,
-    key_masks,
+    full_and_causal,
     qkv,
-    reference_copy,
 )
 
 from longspan import build
@@ -71,7 +70,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@full_and_causal
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_every_option_obeys_contract(options, causal):
     check_contract(sinkhorn(causal=causal, **options), lengths=(1, 8, 9, 33))
@@ -176,29 +175,6 @@ def test_low_temperature_gives_a_permutation_of_blocks():
     assert_near(attention(q, k, v), masked_attention(q, k, v, mask), "output")
 
 
-def test_lower_temperature_approaches_a_permutation():
-    q, k, _ = inputs_for_order(32, 8, ORDER, size=3.0)
-    permutation = torch.eye(4, dtype=torch.float64)[list(ORDER)]
-    errors = [
-        (sort_matrix(sinkhorn(temperature=t, iterations=40), q, k) - permutation).abs().max().item()
-        for t in (3.0, 1.0, 0.3, 0.1)
-    ]
-    assert errors == sorted(errors, reverse=True)
-    assert errors[0] > 0.3
-    assert errors[-1] < 1e-10
-
-
-def test_permutation_of_padded_blocks_attends_to_real_tokens_only():
-    """The last block has three tokens; its padding gives no keys in the sorted block."""
-    q, k, v = qkv(32)
-    S = torch.eye(4, dtype=torch.float64)[[3, 0, 1, 2]]
-    real = torch.arange(32) < 27
-    blocks = torch.arange(32) // 8
-    mask = ((blocks[:, None] == blocks) | ((blocks[:, None] - 1) % 4 == blocks)) & real
-    out = sinkhorn_with_matrix(S)(q, k, v, real.expand(3, -1))
-    assert_near(out[:, :, :27], masked_attention(q, k, v, mask)[:, :, :27], "output")
-
-
 def test_identity_permutation_equals_attention_within_blocks():
     q, k, v = qkv(30)
     blocks = torch.arange(30) // 8
@@ -235,17 +211,6 @@ def test_soft_matrix_gives_softmax_over_mixed_and_own_keys():
     )
 
 
-def test_zero_values_give_zero_and_constant_values_are_preserved():
-    q, k, v = qkv(40)
-    for options in ({}, {"causal": True}, {"sortcut": 2}):
-        attention = sinkhorn(**options)
-        assert not attention(q, k, torch.zeros_like(v)).any()
-        for mask in key_masks(40).values():
-            out = attention(q, k, torch.ones_like(v), mask)
-            real = torch.ones(3, 40) if mask is None else mask
-            assert_near(out, real.double()[:, None, :, None].expand_as(out), str(options))
-
-
 def test_every_block_is_reached_and_trains_every_head_of_the_sort():
     q, k, v = (x.requires_grad_() for x in qkv(40))
     attention = sinkhorn(sorting="mlp")
@@ -275,17 +240,6 @@ def test_causal_rows_of_the_sort_depend_on_earlier_rows_only():
     for rows in range(2, 7):
         fewer = sinkhorn_normalize(Z[..., :rows, :rows], live[:, :rows], 5, True)
         assert_near(S[..., :rows, :rows], fewer, f"{rows} rows", 1e-14)
-
-
-def test_more_causal_iterations_approach_the_previous_block():
-    Z = qkv(7, D=7)[0]
-    live = torch.ones(1, 7, dtype=torch.bool)
-    shift = torch.eye(7, dtype=torch.float64).roll(1, 0).tril(-1)
-    errors = [
-        (sinkhorn_normalize(Z, live, n, True) - shift).abs().max().item() for n in (0, 1, 10, 100)
-    ]
-    assert errors == sorted(errors, reverse=True)
-    assert errors[-1] < 0.05
 
 
 def test_noise_is_for_training_only_and_changes_only_by_redraw():
@@ -318,23 +272,6 @@ def test_default_block_depends_on_max_length():
     for length, block in ((1, 4), (128, 12), (1024, 32), (4096, 64), (16384, 128)):
         attention = build("sinkhorn", **(SIZES | {"max_length": length}))
         assert attention.block == block
-
-
-def test_global_token_is_in_no_block():
-    """Its key counts once for all queries and joins no mixture."""
-    inputs = qkv(40)
-    chosen = torch.zeros(3, 40, dtype=torch.bool)
-    chosen[:, 11] = True
-    for options in ({}, {"causal": True}, {"sortcut": 2}):
-        attention = sinkhorn(**options)
-        fixed_matrix = sort_matrix(attention, *inputs[:2], ~chosen)
-        rows = reference_copy(attention)(*inputs, global_mask=chosen)
-        out = attention(*inputs, global_mask=chosen)
-        assert_near(out, rows, str(options))
-        full = build("full", causal=options.get("causal", False))(*inputs)
-        assert_near(out[:, :, 11], full[:, :, 11], "global row")
-        attention.sort = FixedSort(fixed_matrix)
-        assert_near(attention(*inputs, global_mask=chosen), out, "blocks without the global token")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)

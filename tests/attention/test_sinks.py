@@ -14,6 +14,7 @@ from contract import (
     assert_near,
     check_contract,
     check_higher_derivatives,
+    full_and_causal,
     gradients,
     qkv,
     reference_copy,
@@ -48,7 +49,6 @@ VARIANTS = [
     ("sparse_transformer", {"kind": "fixed", "stride": 8, "head_patterns": "alternating"}),
 ]
 every_variant = pytest.mark.parametrize(("name", "options"), VARIANTS)
-full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 
 
 def make(name, causal=False, backend="torch", dtype=torch.float64, logits=LOGITS, **options):

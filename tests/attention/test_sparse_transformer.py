@@ -3,7 +3,7 @@
 import contract
 import pytest
 import torch
-from contract import HEAD_DIM, assert_near, qkv, weights_of
+from contract import HEAD_DIM, assert_near, full_and_causal, qkv
 
 from flop_counter import flop_counter
 from longspan import build
@@ -11,7 +11,6 @@ from longspan.attention.ops.softmax import softmax_reference
 from longspan.errors import OptionError
 
 both_kinds = pytest.mark.parametrize("kind", ["fixed", "strided"])
-full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 every_head_pattern = pytest.mark.parametrize("head_patterns", ["merged", "separate", "alternating"])
 
 
@@ -86,44 +85,6 @@ def test_groups_give_heads_different_columns(head_patterns, causal):
         q, k, v = qkv(T, H=7)
         assert_near(attention(q, k, v), softmax_reference(q, k, v, mask), f"T={T}")
         assert attention.pairs(T) == tuple(mask.sum((1, 2)).tolist())
-
-
-@full_and_causal
-@both_kinds
-def test_key_in_both_sets_counts_once(kind, causal):
-    T = 37
-    q, k, _ = qkv(T)
-    weights = weights_of(sparse_transformer(kind, causal, stride=6, summary=2), 0 * q, k)
-    mask = published_mask(kind, "merged", causal, T, 6, 2).double()
-    assert_near(weights[0], mask / mask.sum(-1, keepdim=True), "equal weights")
-
-
-@full_and_causal
-@both_kinds
-def test_stride_as_long_as_the_sequence_equals_full_attention(kind, causal):
-    for T in (1, 30, 50):
-        inputs = qkv(T)
-        full = build("full", causal=causal)(*inputs)
-        assert_near(sparse_transformer(kind, causal, stride=50)(*inputs), full, f"T={T}")
-
-
-@full_and_causal
-def test_stride_one_and_all_summary_columns_equal_full_attention(causal):
-    inputs = qkv(41)
-    full = build("full", causal=causal)(*inputs)
-    assert_near(sparse_transformer("strided", causal, stride=1)(*inputs), full, "stride 1")
-    assert_near(
-        sparse_transformer("fixed", causal, stride=7, summary=7)(*inputs), full, "all columns"
-    )
-
-
-def test_far_heads_give_zeros_without_columns():
-    q, k, v = (x.requires_grad_() for x in qkv(5))
-    out = sparse_transformer("fixed", head_patterns="alternating", layer=1, stride=8, summary=2)(
-        q, k, v
-    )
-    assert not out.any()
-    assert not any(x.any() for x in contract.gradients(out, (q, k, v), torch.nn.Module()))
 
 
 def test_default_stride_is_root_of_max_length_or_fits_the_columns():

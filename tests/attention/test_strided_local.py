@@ -3,7 +3,7 @@
 import contract
 import pytest
 import torch
-from contract import assert_near, qkv, weights_of
+from contract import assert_near, qkv
 
 from longspan import build
 from longspan.attention.ops.softmax import softmax_reference
@@ -71,30 +71,6 @@ def test_length_option_selects_groups_of_longest_or_own_row(extra_block):
     assert not torch.allclose(out["max"][1], out["real"][1])
 
 
-def test_each_token_attends_to_exactly_the_real_tokens_of_its_group():
-    """The release splits its mask into blocks of neighbors instead of groups."""
-    T, n, block = 20, 13, 4
-    q, k, _ = qkv(T)
-    weights = weights_of(strided_local(T, block=block), 0 * q, k, ragged_mask(T, [n] * 3))
-    m = T // block + 1
-    for t in range(n):
-        in_group = [float(s % m == t % m and s < n) for s in range(T)]
-        expected = torch.tensor(in_group, dtype=q.dtype) / sum(in_group)
-        assert_near(weights[0, 0, t], expected, f"token {t}")
-
-
-@pytest.mark.parametrize("length", ["max", "real"])
-def test_group_positions_skip_holes(length):
-    T = 40
-    inputs = qkv(T)
-    real = torch.rand(3, T, generator=torch.Generator().manual_seed(0)) < 0.5
-    out = strided_local(T, block=5, length=length)(*inputs, real)
-    for b in range(3):
-        row = [x[b : b + 1][:, :, real[b]] for x in inputs]
-        alone = strided_local(T, block=5, length=length)(*row)
-        assert_near(out[b : b + 1][:, :, real[b]], alone, f"row {b}")
-
-
 def test_query_that_is_not_a_key_has_no_group():
     q, k, v = (x.requires_grad_() for x in qkv(12))
     out = strided_local(12, block=3)(q, k, v, key_mask=ragged_mask(12, [12, 7, 0]))
@@ -103,11 +79,6 @@ def test_query_that_is_not_a_key_has_no_group():
     found = torch.autograd.grad(out.square().sum(), q)[0]
     assert not found[1, :, 7:].any()
     assert found[1, :, :7].any()
-
-
-def test_sequence_shorter_than_a_block_equals_full_attention():
-    inputs = qkv(30)
-    assert_near(strided_local(30, block=31)(*inputs), build("full")(*inputs), "output")
 
 
 OPTIONS = [{"length": x, "extra_block": y} for x in ("max", "real") for y in (True, False)]

@@ -51,10 +51,6 @@ def test_causal_pair_counts_equal_the_paper():
     assert (Fixed(stride, summary) & Causal()).pairs(T) == fixed
 
 
-def test_first_position_of_a_block_is_not_a_column():
-    assert not Fixed(8, 2, local=False).dense(32)[0, :, ::8].any()
-
-
 def test_causal_pattern_equals_constructor_with_causal():
     assert Strided(4) & Causal() == Strided(4, causal=True)
     assert Fixed(4, 1, False) & Causal() == Fixed(4, 1, False, causal=True)

@@ -10,6 +10,7 @@ from contract import (
     HEADS,
     assert_near,
     check_contract,
+    full_and_causal,
     gradients,
     qkv,
     reference_copy,
@@ -24,7 +25,6 @@ from longspan.attention.ops import relative_positions
 from longspan.attention.ops.relative_positions import sinusoids
 from longspan.attention.relative_bias import shift_to_keys
 
-full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 WIDTH = HEADS * HEAD_DIM
 
 

@@ -4,7 +4,15 @@ from importlib.metadata import version
 
 import pytest
 import torch
-from contract import HERE, TOLERANCE, assert_near, gradients, qkv, run_in_new_process
+from contract import (
+    HERE,
+    TOLERANCE,
+    assert_near,
+    full_and_causal,
+    gradients,
+    qkv,
+    run_in_new_process,
+)
 from kernel_checks import run_file, run_tests
 from packaging.version import Version
 
@@ -15,7 +23,6 @@ from longspan.errors import InputError
 
 needs_triton = pytest.mark.skipif(not triton.IS_INSTALLED, reason="needs triton (Linux)")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-both_orders = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 # Shared memory that a block may have, by compute capability, for the kernels that it runs.
 SHARED = {"90": 232_448, "80": 166_912, "86": 101_376}
 
@@ -36,7 +43,7 @@ def compile_kernels(folder, *case):
 
 
 @needs_triton
-@both_orders
+@full_and_causal
 def test_kernels_compile_for_hopper_without_a_gpu(causal, tmp_path):
     shared = compile_kernels(tmp_path, 90, int(causal), 32, 32, "bfloat16")
     assert len(shared) == (5 if causal else 4)
@@ -45,7 +52,7 @@ def test_kernels_compile_for_hopper_without_a_gpu(causal, tmp_path):
 
 @needs_triton
 @pytest.mark.slow
-@both_orders
+@full_and_causal
 @pytest.mark.parametrize(
     "case",
     [
@@ -129,7 +136,7 @@ ON_CUDA = [
 
 @pytest.mark.gpu
 @needs_cuda
-@both_orders
+@full_and_causal
 @pytest.mark.parametrize(("dtype", "widths"), ON_CUDA, ids=str)
 @pytest.mark.parametrize("programs", [24, 528], ids=["many chunks", "one chunk"])
 def test_cuda_kernels_equal_float64(causal, dtype, widths, programs, monkeypatch):
@@ -163,7 +170,7 @@ def test_cuda_kernels_equal_float64(causal, dtype, widths, programs, monkeypatch
 
 @pytest.mark.gpu
 @needs_cuda
-@both_orders
+@full_and_causal
 @pytest.mark.parametrize("name", ["linear", "performer"])
 def test_cuda_autocast_and_compilation(causal, name):
     own = {"linear": {}, "performer": {"heads": 3, "head_dim": 64, "features": 64}}[name]

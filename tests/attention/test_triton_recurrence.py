@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contract import HERE, TOLERANCE, assert_near, qkv
+from contract import HERE, TOLERANCE, assert_near, full_and_causal, qkv
 from kernel_checks import run_file, run_tests
 from test_triton import SHARED, needs_cuda, needs_triton
 
@@ -157,7 +157,7 @@ def test_cuda_kernels_equal_float64(delta, channels, dtype, width):
 
 @pytest.mark.gpu
 @needs_cuda
-@pytest.mark.parametrize("causal", [False, True])
+@full_and_causal
 @pytest.mark.parametrize("name", NAMES)
 def test_cuda_autocast_and_compilation(name, causal):
     attention = make(name, head_dim=64, causal=causal).cuda()

@@ -16,6 +16,7 @@ from contract import (
     assert_steps_near,
     build_small,
     check_contract,
+    full_and_causal,
     import_mechanisms,
     qkv,
     reference_copy,
@@ -43,7 +44,7 @@ def test_file_registers_its_mechanisms(plugin):
     assert plugin == set(NAMES)
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@full_and_causal
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_that_are_not_normalized_obey_the_contract(name, causal):
     attention = build_small(name, causal)

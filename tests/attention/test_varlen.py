@@ -8,7 +8,15 @@ import itertools
 
 import pytest
 import torch
-from contract import HEADS, assert_equals_reference, assert_near, build_small, qkv, reference_copy
+from contract import (
+    HEADS,
+    assert_equals_reference,
+    assert_near,
+    build_small,
+    full_and_causal,
+    qkv,
+    reference_copy,
+)
 
 from longspan.attention import MECHANISMS, backends
 from longspan.attention.kernels import varlen
@@ -16,7 +24,6 @@ from longspan.errors import InputError
 
 NAMES = ("full", "local")
 OPTIONS = {"full": {}, "local": {"window": 3}}
-both_orders = pytest.mark.parametrize("causal", [False, True])
 every_name = pytest.mark.parametrize("name", NAMES)
 
 
@@ -89,7 +96,7 @@ def test_stand_in_takes_the_arguments_of_torch():
 
 
 @every_name
-@both_orders
+@full_and_causal
 @pytest.mark.parametrize("T", [1, 2, 3, 40])
 @pytest.mark.usefixtures("stand_in")
 def test_batches_equal_the_reference(name, causal, T):
@@ -99,7 +106,7 @@ def test_batches_equal_the_reference(name, causal, T):
 
 
 @every_name
-@both_orders
+@full_and_causal
 @pytest.mark.parametrize("groups", [1, HEADS])
 @pytest.mark.usefixtures("stand_in")
 def test_packed_documents_and_grouped_heads_equal_documents_one_by_one(name, causal, groups):

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import mechanism_calls as calls
-from longspan.attention import MECHANISMS, Attention, Inputs, LayerInput, Traits
+from longspan.attention import MECHANISMS, Attention, LayerInput, Traits
 from longspan.attention import weights as module
 from longspan.attention.value_norms import ValueNorm, skip_value_norms
-from longspan.attention.weights import Call, check_weighted_sum, compute_weights
+from longspan.attention.weights import check_weighted_sum, compute_weights
 from longspan.errors import InputError
 
 CASES = [
@@ -32,10 +32,6 @@ def masks(name):
     if MECHANISMS[name].traits.global_tokens:
         found.append((calls.ragged_mask(), torch.arange(calls.LENGTH).expand(2, -1) % 11 == 3))
     return found
-
-
-def all_weights(call):
-    return torch.cat([weights for _, weights in call.columns()], 3)
 
 
 @every_mechanism
@@ -64,28 +60,6 @@ def test_weights_times_values_equal_output(name, causal, monkeypatch):
         if MECHANISMS[name].traits.exact and MECHANISMS[name].traits.row_sums == "one":
             sums = weights.sum(3).movedim(1, 2)[call.real]
             assert_near(sums, torch.ones_like(sums))
-
-
-@every_mechanism
-def test_output_is_linear_in_values(name, causal):
-    attention = calls.build_small(name, causal)
-    call, other = calls.make_call(attention), calls.make_call(attention, seed=1)
-    out = call.output_for(2 * call.x.v - 3 * other.x.v)
-    assert_near(out, 2 * call.output_for(call.x.v) - 3 * call.output_for(other.x.v))
-    # Value norms make the output nonlinear.
-    whole = attention(call.x.q, call.x.k, 2 * call.x.v - 3 * other.x.v)
-    assert torch.allclose(whole, out, atol=1e-10) != has_value_norms(attention)
-
-
-@every_mechanism
-def test_padding_and_other_rows_have_zero_weight(name, causal):
-    attention = calls.build_small(name, causal)
-    call = calls.make_call(attention, mask=calls.ragged_mask())
-    weights, T = all_weights(call), calls.LENGTH - 6
-    assert not weights[1, :, :, T:].any()
-    assert not weights[1, :, T:].any()
-    alone = Call(attention, Inputs(*(x[1:, :, :T] for x in call.x[:3])))
-    assert_near(all_weights(alone)[0], weights[1, :, :T, :T])
 
 
 def test_number_of_columns_per_pass_is_bounded(monkeypatch):

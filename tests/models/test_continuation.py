@@ -6,12 +6,13 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from test_causal import decoder as causal_decoder
 
 from longspan.attention import MECHANISMS
 from longspan.attention.cache import MOST_UNUSED
 from longspan.config import DecodingConfig
 from longspan.errors import InputError, OptionError, RunError
-from longspan.models import Continuation, LongspanConfig, LongspanForCausalLM
+from longspan.models import Continuation
 
 CAUSAL = sorted(name for name, cls in MECHANISMS.items() if cls.traits.causal)
 PROMPT = torch.randint(1, 60, (40,), generator=torch.Generator().manual_seed(2)).numpy()
@@ -23,22 +24,9 @@ def name(request):
 
 
 def decoder(name="local", **changes):
-    """Return a decoder in float64 whose most probable tokens vary; the same at each call."""
-    cls = MECHANISMS[name]
-    fields = {
-        "vocab_size": 60,
-        "hidden_size": 32,
-        "intermediate_size": 32,
-        "max_position_embeddings": 64,
-        "attention_options": dict(cls.small_options),
-        "position": "auto" if cls.traits.carries_positions else "rotary",
-        # Tied embeddings predict the token that was read last.
-        "initializer_range": 0.5,
-        "tie_word_embeddings": False,
-    }
-    torch.manual_seed(1)
-    config = LongspanConfig(attention=name, is_decoder=True, **fields | changes)
-    return LongspanForCausalLM(config).double().eval()
+    """Return a decoder whose most probable tokens vary: tied embeddings predict the last one."""
+    fields = {"initializer_range": 0.5, "tie_word_embeddings": False}
+    return causal_decoder(name, **fields | changes)
 
 
 def tokens_of(model, prompt=PROMPT, **settings):

@@ -269,16 +269,6 @@ def test_one_hot_inputs_equal_token_ids(small, pooling, position):
     torch.testing.assert_close(found.pooler_output, expected.pooler_output)
 
 
-def test_padding_of_continuous_inputs_is_ignored(small):
-    model = build_encoder(small(input_features=2))
-    values = torch.rand(1, 7, 2, dtype=torch.float64)
-    longer = nn.functional.pad(values, (0, 0, 0, 5), value=9.0)
-    mask = torch.tensor([[1] * 7 + [0] * 5])
-    expected = model(input_values=values).pooler_output
-    found = model(attention_mask=mask, input_values=longer).pooler_output
-    torch.testing.assert_close(found, expected)
-
-
 @pytest.mark.parametrize(
     ("features", "inputs", "message"),
     [

@@ -27,14 +27,6 @@ def test_each_candidate_is_scored_alone(small):
     assert model(IDS).loss is None
 
 
-def test_order_of_candidates_permutes_the_logits(small):
-    model, order = build(small), torch.tensor([2, 0, 3, 1])
-    expected = model(IDS, labels=LABELS)
-    found = model(IDS[:, order], labels=order.argsort()[LABELS])
-    torch.testing.assert_close(found.logits, expected.logits[:, order])
-    torch.testing.assert_close(found.loss, expected.loss)
-
-
 def test_padded_candidates_are_never_chosen(small):
     """A row gives the same loss and finite gradients with and without candidates to fill it."""
     model = build(small)
