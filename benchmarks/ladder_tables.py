@@ -4,14 +4,14 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from table_parts import table
+from table_parts import replace_between, table
 
 from longspan.report.tables.published import read_published
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "benchmarks" / "results" / "without-network.json"
 PAGE = ROOT / "docs" / "findings.md"
-OPEN, CLOSE = "<!-- without-network, rendered by benchmarks/tables.py -->", "<!-- end -->"
+OPEN = "<!-- without-network, rendered by benchmarks/tables.py -->"
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
 TITLES = ("ListOps", "Text", "Retrieval", "Image", "Pathfinder")
 SELECTED = {"listops": {"features": "levels", "levels": 2}}  # ListOps has nothing to select
@@ -121,15 +121,9 @@ def pixels(rows: list[dict]) -> list[str]:
     return table("| features | Image | Pathfinder |", "|---|---:|---:|", lines)
 
 
-def updated_page(page: str, record: dict) -> str:
-    """Return the page with the tables between their marks."""
-    before, _, rest = page.partition(OPEN)
-    after = rest.partition(CLOSE)[2]
-    return f"{before}{OPEN}\n\n" + "\n".join(render(record)) + f"\n{CLOSE}{after}"
-
-
 def main() -> None:
-    PAGE.write_text(updated_page(PAGE.read_text(), json.loads(RECORD.read_text())))
+    record = json.loads(RECORD.read_text())
+    PAGE.write_text(replace_between(PAGE.read_text(), OPEN, render(record)))
 
 
 if __name__ == "__main__":

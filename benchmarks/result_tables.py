@@ -9,6 +9,7 @@ from statistics import fmean
 
 from equal_runs import count_rejections, describe
 from summaries import summaries, time_text
+from table_parts import replace_between
 
 from longspan.report import numbers
 from longspan.report.leaderboard.build import build_leaderboards
@@ -26,7 +27,7 @@ from longspan.results import (
 
 ROOT = Path(__file__).parents[1]
 RESULTS, README = ROOT / "results", ROOT / "README.md"
-OPEN, CLOSE = "<!-- rendered by benchmarks/tables.py -->", "<!-- end -->"
+OPEN = "<!-- rendered by benchmarks/tables.py -->"
 LAYER_RECORD = RESULTS / "efficiency" / "layer.json"
 PRECISION = "float32"  # of the layers in README.md
 README_LENGTHS = (4_096, 16_384)
@@ -57,14 +58,8 @@ def main() -> None:
 
 def update_readme(board: Leaderboard) -> None:
     """Replace the part between the marks in README.md: verdict, and scores with costs."""
-    page = README.read_text()
-    before, after = page.split(OPEN)[0], page.split(CLOSE)[1]
-    lines = [
-        OPEN,
-        *readme_lines(board, load_efficiency(LAYER_RECORD), scores_of_longer([RESULTS])),
-        CLOSE,
-    ]
-    README.write_text(before + "\n".join(lines) + after)
+    lines = readme_lines(board, load_efficiency(LAYER_RECORD), scores_of_longer([RESULTS]))
+    README.write_text(replace_between(README.read_text(), OPEN, lines))
 
 
 def scores_of_longer(places: Sequence[Path]) -> dict[str, str]:
@@ -79,7 +74,7 @@ def scores_of_longer(places: Sequence[Path]) -> dict[str, str]:
 def readme_lines(
     board: Leaderboard, record: EfficiencyRecord, longer: Mapping[str, str]
 ) -> list[str]:
-    """Return the verdict on a leaderboard, and times of some rows next to the cost of one layer.
+    """Return what a leaderboard says first, and times of some rows next to the cost of one layer.
 
     Args:
         board: leaderboard of tasks with a goal.
@@ -101,7 +96,11 @@ def readme_lines(
             lines.append(f"| `{row.label}` | {' | '.join(cells)} |")
     dates = sorted(run.date[:10] for row in board.rows for cell in row.cells for run in cell.runs)
     runs = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
-    said = (*verdict(board, has_costs=False), f"Runs of {runs}; layers of {record.date[:10]}.")
+    said = (
+        verdict(board, has_costs=False)[0],
+        f"Seeds, tests and controls: [results](results/README.md#{board.protocol}).",
+        f"Runs of {runs}; layers of {record.date[:10]}.",
+    )
     return [" ".join(said), "", *lines]
 
 

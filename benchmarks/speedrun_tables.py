@@ -9,24 +9,23 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from table_parts import table
+from table_parts import replace_between, table
 
 HERE = Path(__file__).parent
 RECORDS, PAGE = HERE / "results" / "speedrun", HERE.parent / "docs" / "speedrun.md"
-OPEN, CLOSE = "<!-- rendered by benchmarks/speedrun_tables.py -->", "<!-- end -->"
+OPEN = "<!-- rendered by benchmarks/speedrun_tables.py -->"
 
 
-def render(records: Iterable[dict]) -> str:
+def render(records: Iterable[dict]) -> list[str]:
     """Return the table of records, the newest first; a sentence if there is none."""
     rows = sorted(records, key=lambda record: record["date"], reverse=True)
     if not rows:
-        return "There is no record yet.\n"
-    lines = table(
+        return ["There is no record yet."]
+    return table(
         "| seconds, mean | of each seed | steps | test, % | date | commit | machine | change |",
         "|---:|---|---|---|---|---|---|---|",
         map(_cells, rows),
     )
-    return "\n".join(lines)
 
 
 def _cells(record: dict) -> list[str]:
@@ -48,14 +47,8 @@ def read_records(folder: Path = RECORDS) -> list[dict]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
-def updated_page(page: str, records: Iterable[dict]) -> str:
-    """Return the page with the table of records between its marks."""
-    before, after = page.split(OPEN)[0], page.split(CLOSE)[1]
-    return f"{before}{OPEN}\n{render(records)}{CLOSE}{after}"
-
-
 def main() -> None:
-    PAGE.write_text(updated_page(PAGE.read_text(), read_records()))
+    PAGE.write_text(replace_between(PAGE.read_text(), OPEN, render(read_records())))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ LIMITS = {
     "that count tokens, and that read the first operator. Ranks on them say little.",
 }
 
+MOST_TABLES = 4  # of a protocol; above, runs with other options are a sweep, counted in a line
+
 
 def summaries(boards: Sequence[Leaderboard]) -> list[str]:
     """Return the lines of all protocols, by name."""
@@ -26,8 +28,10 @@ def summaries(boards: Sequence[Leaderboard]) -> list[str]:
         lines += [f"## {name}", "", get(name).summary, ""]
         lines += [LIMITS[name], ""] if name in LIMITS else []
         for board in several:
-            for group in board.groups:
+            swept = board.groups[1:] if len(board.groups) > MOST_TABLES else ()
+            for group in board.groups[: len(board.groups) - len(swept)]:
                 lines += group_lines(board, group)
+            lines += swept_lines(swept)
         lines += [f"`longspan report results/{name}`", ""]
     return lines
 
@@ -49,6 +53,15 @@ def group_lines(board: Leaderboard, group: RowGroup) -> list[str]:
     said = [conditions(board, group), *verdict(board, group, has_costs=False)]
     header = f"| row | {' | '.join(heads)} |"
     return [" ".join(said), "", *table(header, "|---|" + "---:|" * len(columns), rows)]
+
+
+def swept_lines(groups: Sequence[RowGroup]) -> list[str]:
+    """Return the number of runs with other options, whose tables are elsewhere."""
+    runs = sum(len(x.runs) for group in groups for row in group.rows for x in row.cells if x)
+    if not runs:
+        return []
+    names = {pair.partition("=")[0].strip() for x in groups for pair in x.overrides.split(",")}
+    return [f"{runs} runs more are {len(groups)} choices of {', '.join(sorted(names))}.", ""]
 
 
 def conditions(board: Leaderboard, group: RowGroup) -> str:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+CLOSE = "<!-- end -->"
+
 
 def table(header: str, alignment: str, rows: Iterable[Iterable[str]]) -> list[str]:
     """Return the lines of a Markdown table."""
@@ -18,3 +20,12 @@ def mebibytes(value: int | None) -> str:
 
 def percent(share: float, error: float) -> str:
     return f"{100 * share:.2f} ± {100 * error:.2f}"
+
+
+def replace_between(page: str, start: str, lines: Iterable[str]) -> str:
+    """Return a page with other lines between a mark and the end mark that follows it."""
+    before, found, rest = page.partition(start)
+    _, ended, after = rest.partition(CLOSE)
+    if not (found and ended):
+        raise ValueError(f"the page has no part from {start} to {CLOSE}")
+    return f"{before}{start}\n\n" + "\n".join(lines) + f"\n{CLOSE}{after}"

@@ -1,6 +1,7 @@
 """Render docs/benchmarks.md and, by `result_tables`, results/README.md and parts of README.md.
 
-`speedrun_tables` renders the table of docs/speedrun.md, `ladder_tables` those of docs/findings.md;
+`speedrun_tables` renders the table of docs/speedrun.md, `ladder_tables` and `recall_tables` those
+of docs/findings.md;
 `step_chart` and `peer_chart` draw pictures.
 
     python benchmarks/tables.py
@@ -17,6 +18,7 @@ import ladder_tables
 import mechanism_tables
 import peer_chart
 import peer_tables
+import recall_tables
 import result_tables
 import run_tables
 import speedrun_tables
@@ -72,6 +74,7 @@ def main() -> None:
     PAGE.write_text(render())
     speedrun_tables.main()
     ladder_tables.main()
+    recall_tables.main()
     result_tables.main()
     step_chart.main()
     peer_chart.main()

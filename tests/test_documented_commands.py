@@ -168,3 +168,9 @@ def test_earlier_name_is_one_line_with_its_successor(name, cli):
 
 def test_pages_have_commands():
     assert len(DOCUMENTED) > 150
+
+
+def test_a_second_pair_after_one_option_is_told_to_repeat_it(cli):
+    words = ["train", "local", "recall", "--set", "task.pairs=4", "task.length=16"]
+    message = "--set takes one NAME=VALUE; write --set before 'task.length=16' too"
+    assert cli(*words) == (2, "", f"error: {message}\n")

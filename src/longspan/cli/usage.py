@@ -1,4 +1,4 @@
-"""Examples that the help of each command prints, and the names of earlier versions."""
+"""Examples that the help of each command prints, and command lines that have a remedy."""
 
 import tomllib
 from collections.abc import Sequence
@@ -24,3 +24,14 @@ def refuse_earlier_names(words: Sequence[str]) -> None:
             rest if last.startswith("-") else rest[:1]
         ):
             raise OptionError(f"longspan {name} was renamed; use {successor}")
+
+
+def refuse_loose_pairs(words: Sequence[str]) -> None:
+    """Refuse a second pair NAME=VALUE after one `--set` or `--grid`, which takes one.
+
+    Raises:
+        OptionError: there is one; the message has the option to repeat.
+    """
+    for flag, pair, word in zip(words, words[1:], words[2:], strict=False):
+        if flag in ("--set", "--grid") and not word.startswith("-") and "=" in pair and "=" in word:
+            raise OptionError(f"{flag} takes one NAME=VALUE; write {flag} before {word!r} too")
