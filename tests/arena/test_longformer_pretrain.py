@@ -11,8 +11,8 @@ from longspan.arena.grid import find_refusal
 from longspan.arena.saved_checkpoint import open_checkpoint
 from longspan.config import flatten
 from longspan.models import longify
+from longspan.models.conversion.source import read_tensors
 from longspan.tasks import build, register_imported
-from longspan.training.checkpoint_folder import read_weights
 from published_values import check_sources, unsourced_fields
 from wikihop_files import write_wikihop
 
@@ -92,7 +92,7 @@ def test_checkpoints_of_the_table_are_trained_and_start_its_rows(
     choices = RunChoices(mechanism=pretraining, protocol=NAME, changes=CHANGES)
     pretrain(CORPUS, paths, start=start, choices=choices)
     (record,) = (tmp_path / "runs").rglob(f"{pretraining}-*.json")
-    before, after = (read_weights(x) for x in (start, open_checkpoint(record).folder))
+    before, after = (read_tensors(x) for x in (start, open_checkpoint(record).folder))
     shared = before.keys() & after.keys()
     changed = {x for x in shared if not before[x].equal(after[x])}
     positions = "model.embeddings.positions.weight"

@@ -13,7 +13,6 @@ from transformers import (
     BartForQuestionAnswering,
     BartForSequenceClassification,
     BartModel,
-    GenerationConfig,
 )
 
 import short_sources
@@ -156,16 +155,6 @@ def test_written_folder_generates_as_the_source(source, options, tmp_path):
     assert found.equal(expected)
     assert found[:, 1].tolist() == [7] * len(found)
     assert len({tuple(row) for row in found.tolist()}) > 1
-
-
-def test_generation_defaults_of_the_configuration_are_carried_over(source, tmp_path):
-    """Older versions of transformers wrote them there."""
-    folder = source[1]
-    short_sources.move_generation_defaults(folder)
-    longify(folder, attention="full", max_length=LONG, out=tmp_path / "out")
-    made = GenerationConfig.from_pretrained(tmp_path / "out").to_dict()
-    assert {name: made[name] for name in GENERATION} == GENERATION
-    assert made["decoder_start_token_id"] == 2
 
 
 def test_damaged_or_contradictory_generation_defaults_are_refused(bart):

@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, LongformerModel
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import long_sources
 import short_sources
@@ -85,17 +85,6 @@ def test_states_equal_source_where_a_mask_hides_ordinary_tokens(source):
     assert_equal_states(convert(folder).model, theirs, texts)
 
 
-def test_base_model_equals_source_up_to_its_length(source, tmp_path):
-    theirs = source[0].base_model
-    theirs.save_pretrained(tmp_path / "base")
-    made = convert(tmp_path / "base")
-    assert type(made.model) is LongspanModel
-    ids = torch.randint(5, long_sources.VOCABULARY, (2, long_sources.LENGTH))
-    assert_equal_states(
-        made.model, theirs, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    )
-
-
 def test_window_counts_one_side(source):
     config = convert(source[1]).model.config
     assert config.attention == "longformer"
@@ -143,18 +132,6 @@ def test_labels_and_problem_are_kept(tmp_path):
     convert(tmp_path / "source", out=tmp_path / "out")
     config = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").config
     assert {name: getattr(config, name) for name in fields} == fields
-
-
-def test_way_back_of_base_model_leaves_out_the_pooler(tmp_path):
-    theirs = long_sources.make_longformer("LongformerModel")
-    theirs.save_pretrained(tmp_path / "source")
-    convert(tmp_path / "source", out=tmp_path / "ours")
-    back = to_transformers(tmp_path / "ours", tmp_path / "back", to="longformer")
-    assert type(back.model) is LongformerModel
-    saved = load_file(tmp_path / "back" / "model.safetensors")
-    assert saved.keys() == {x for x in theirs.state_dict() if not x.startswith("pooler.")}
-    texts = long_sources.make_texts()
-    assert_equal_states(LongformerModel.from_pretrained(tmp_path / "back"), theirs, texts)
 
 
 def test_global_projections_are_those_of_the_source(source):

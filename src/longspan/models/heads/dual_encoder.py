@@ -20,7 +20,7 @@ from longspan.models.heads.base import HeadModel, Shapes, encode_texts, exclude
 from longspan.models.heads.losses import label_loss
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask
 from longspan.models.model import LongspanModel
-from longspan.shapes import Float, Int, Mask
+from longspan.shapes import Bool, Float, Int, Mask
 
 DocumentIds = Int[Tensor, "D U"]
 DocumentMask = Mask[Tensor, "D U"]
@@ -166,9 +166,7 @@ class LongspanDualEncoder(HeadModel):
         similarities = _compare(queries, documents, negatives, texts[2].real_parts)
         if similarities is not None and answer_numbers is not None:
             columns = _join_numbers(similarities, document_numbers, negative_numbers)
-            # Documents that answer the query, apart from its own one.
-            others = (answer_numbers.unsqueeze(-1) == columns).any(1).fill_diagonal_(False)
-            similarities = exclude(similarities, ~others)
+            similarities = exclude(similarities, ~_are_other_answers(answer_numbers, columns))
         loss = self._contrastive_loss(cast(Tensor, similarities)) if return_loss else None
         fields = {
             "similarities": similarities,
@@ -267,6 +265,11 @@ def _join_numbers(
             f"{similarities.shape[1]} documents and negatives, got {count}"
         )
     return torch.cat(numbers)
+
+
+def _are_other_answers(answers: Tensor, columns: Tensor) -> Bool[Tensor, "B _"]:
+    """Return which columns have a document that answers the query, apart from its own one."""
+    return (answers.unsqueeze(-1) == columns).any(1).fill_diagonal_(False)
 
 
 HEAD = LongspanDualEncoder
