@@ -32,8 +32,7 @@ from longspan.data.parquet import (
 from longspan.data.source_files import (
     CountedFiles,
     find_archives,
-    find_copies,
-    most_complete,
+    find_most_complete,
     usual_folders,
 )
 from longspan.data.tokenizers import ByteTokenizer
@@ -71,14 +70,15 @@ def find(data: Path | None) -> CountedFiles:
     Raises:
         DataError: there is no copy (the message says how to get one), or it is malformed.
     """
-    copies = find_copies(
+    return find_most_complete(
         "IMDB",
         _copies_in,
         data=data,
         hub_name=HUB,
         remedy=f"download {URL} to FOLDER and run `longspan data build text --data FOLDER`",
+        whole=_WHOLE,
+        count_rows=lambda copy: sum(1 for _ in _rows(copy.path)),
     )
-    return most_complete(copies, _WHOLE, lambda one: sum(1 for _ in _rows(one.path)))
 
 
 def read(source: CountedFiles) -> dict[str, LabeledTexts]:
