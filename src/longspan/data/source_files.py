@@ -25,7 +25,7 @@ class SourceFiles:
 
     form: str
     path: Path
-    files: Mapping[str, tuple[Path, ...]] = dataclasses.field(default_factory=dict)
+    files: Mapping[Any, tuple[Path, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def paths(self) -> list[Path]:
@@ -34,7 +34,7 @@ class SourceFiles:
         return [path for path in paths if not path.is_dir()]
 
     @property
-    def firsts(self) -> dict[str, Path]:
+    def firsts(self) -> dict[Any, Path]:
         """First file of each part, from which readers of parquet find the others."""
         return {part: paths[0] for part, paths in self.files.items()}
 
