@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from longspan.data.parquet import check_columns, explain_parquet_errors
+from longspan.data.json_files import field
+from longspan.data.parquet import read_records
 from longspan.data.source_files import SourceFiles, search_paths
 from longspan.data.store import Ragged, SequenceWriter
 from longspan.errors import DataError
@@ -252,22 +252,16 @@ def _parse_pair(line: bytes, where: str, split: Split, texts: Mapping[str, bytes
 def _read_papers(path: Path) -> dict[str, bytes]:
     """Return the first `LONGEST` bytes of each paper, by id."""
     texts: dict[str, bytes] = {}
-    # by default `ParquetFile` reads all row groups ahead
-    with explain_parquet_errors(path), pq.ParquetFile(path, pre_buffer=False) as file:
-        check_columns(path, file.schema_arrow, text=("id", "text"))
-        for row, (paper, text) in enumerate(_rows(file)):
-            if not paper or not text or paper in texts:
-                fault = f"paper {paper!r:.40} twice" if paper in texts else "no id or no text"
-                raise DataError(f"{path}: row {row} has {fault}; expected one text for each id")
-            texts[paper] = _cut(text.encode())
+    for row, record in enumerate(read_records(path)):
+        where = f"{path}: row {row}"
+        paper, text = (field(record, name, str, where) for name in ("id", "text"))
+        if not paper or not text or paper in texts:
+            fault = f"paper {paper!r:.40} twice" if paper in texts else "no id or no text"
+            raise DataError(f"{where} has {fault}; expected one text for each id")
+        texts[paper] = _cut(text.encode())
     return texts
 
 
 def _cut(text: bytes) -> bytes:
     """Return at most `LONGEST` bytes, without an incomplete last character."""
     return text if len(text) <= LONGEST else text[:LONGEST].decode(errors="ignore").encode()
-
-
-def _rows(file: pq.ParquetFile) -> Iterator[tuple[str, str]]:
-    for batch in file.iter_batches(batch_size=256, columns=["id", "text"]):
-        yield from zip(batch["id"].to_pylist(), batch["text"].to_pylist(), strict=True)
