@@ -174,7 +174,7 @@ def collect(pairs: Iterable[Pair], scratch: Path, progress: Callable[[int], None
     writer = SequenceWriter(scratch / "papers", np.uint8)
     rows: dict[bytes, int] = {}
     numbers: dict[str, int] = {}
-    labels, texts, papers = (_empty() for _ in range(3))
+    labels, texts, papers = ({split: array("q") for split in _FILES} for _ in range(3))
     for done, pair in enumerate(pairs, 1):
         for text in pair.texts:
             key = hashlib.blake2b(text, digest_size=16).digest()
@@ -200,10 +200,6 @@ def collect(pairs: Iterable[Pair], scratch: Path, progress: Callable[[int], None
         for split in _FILES
     }
     return Collection(texts=writer.ragged(), splits=splits)
-
-
-def _empty() -> dict[Split, array]:
-    return {split: array("q") for split in _FILES}
 
 
 def _find_pairs_by_id(data: Path | None) -> SourceFiles | None:
