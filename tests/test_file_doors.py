@@ -113,7 +113,7 @@ DOORS = {
     "file of a folder": ("a.txt", read_member, 1 << 20),
     "IMDB parquet": ("train.parquet", lambda x: list(imdb._parquet_rows("train", x)), None),
     "AAN papers": ("papers.parquet", aan._read_papers, None),
-    "Hyperpartisan splits": ("hp-splits.json", read_splits, SMALL),
+    "Hyperpartisan splits": ("hp-splits.json", read_splits, LARGE),
     "Hyperpartisan articles": ("articles.xml", hyperpartisan._unpack, None),
     "packed Hyperpartisan articles": ("articles.xml.gz", hyperpartisan._unpack, None),
     "split": ("train.arrow", store.read_examples, None),

@@ -209,14 +209,23 @@ def papers_table(ids=None, texts=None, **columns):
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
-        (papers_table().drop(["text"]), "lacks column text; it has id"),
-        (papers_table().rename_columns(["name", "text"]), "lacks column id; it has name, text"),
-        (papers_table(ids=list(range(12))), "column id has type int64, expected string"),
-        (papers_table(texts=[b"x"] * 12), "column text has type binary, expected string"),
+        (papers_table().drop(["text"]), "row 0 has no field 'text'; its fields are id"),
+        (
+            papers_table().rename_columns(["name", "text"]),
+            "no field 'id'; its fields are name, text",
+        ),
+        (papers_table(ids=list(range(12))), "field 'id' must be of type str, got int"),
+        (papers_table(texts=[b"x"] * 12), "field 'text' must be of type str, got bytes"),
         (papers_table(ids=["P00", "P00"], texts=["a", "b"]), "row 1 has paper 'P00' twice"),
         (papers_table(ids=["P00", "P01"], texts=["a", ""]), "row 1 has no id or no text"),
-        (papers_table(ids=["P00", "P01"], texts=["a", None]), "row 1 has no id or no text"),
-        (papers_table(ids=[None, "P01"], texts=["a", "b"]), "row 0 has no id or no text"),
+        (
+            papers_table(ids=["P00", "P01"], texts=["a", None]),
+            "row 1: field 'text' must be",
+        ),
+        (
+            papers_table(ids=[None, "P01"], texts=["a", "b"]),
+            "row 0: field 'id' must be",
+        ),
     ],
 )
 def test_malformed_papers_are_named(tmp_path, table, reason):

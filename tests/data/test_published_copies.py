@@ -215,14 +215,17 @@ def test_unpacked_folder_and_the_archive_can_be_named(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ({"text": None}, r"train\.parquet lacks column text; it has label, extra"),
-        ({"label": None}, r"train\.parquet lacks column label"),
-        ({"label": [0, 0, 0, 1, 1, 2]}, r"labels go from 0 to 2, expected 0 and 1"),
-        ({"label": [-1] * 6}, r"labels go from -1 to -1"),
-        ({"label": [0.5] * 6}, r"column label has type double .*; expected integers"),
-        ({"label": [0, 0, 0, 1, 1, None]}, r"1 nulls, .*; expected integers, and no nulls"),
+        ({"text": None}, r"train\.parquet: row 0 has no field 'text'; its fields are label, extra"),
+        ({"label": None}, r"train\.parquet: row 0 has no field 'label'"),
+        ({"label": [0, 0, 0, 1, 1, 2]}, r"row 5: label 2, expected 0 or 1"),
+        ({"label": [-1] * 6}, r"row 0: label -1, expected 0 or 1"),
+        ({"label": [0.5] * 6}, r"field 'label' must be of type int, got float"),
+        (
+            {"label": [0, 0, 0, 1, 1, None]},
+            r"row 5: field 'label' must be .*NoneType",
+        ),
         ({"label": [1] * 6}, r"split 'train' lacks positive or negative reviews"),
-        ({"text": [1] * 6}, r"column text has type int64, expected string"),
+        ({"text": [1] * 6}, r"field 'text' must be of type str, got int"),
         ({"text": ["a", "b", "c", "d", "e", ""]}, r"train\.parquet: row 5 is empty"),
     ],
 )

@@ -23,6 +23,7 @@ from longspan.tasks.questions.encoding import (
     join_passages,
 )
 from longspan.tasks.questions.squad import read_squad
+from longspan.tasks.source_report import Report
 from longspan.tokenizers import make_fast_tokenizer
 from question_files import published, xquad_file
 
@@ -58,7 +59,7 @@ def roberta():
 def test_xquad_is_encoded_as_by_transformers(roberta, length):
     # a copy, since a call leaves its truncation in the tokenizer
     reference = copy.deepcopy(roberta.fast)
-    for given in read_squad(xquad_file(), "article").questions[:200:20]:
+    for given in read_squad(xquad_file(), Report(), "article")[:200:20]:
         encoded, _ = encode(given, length, 40, roberta)
         expected = reference(
             given.text,
@@ -86,7 +87,7 @@ def test_xquad_is_encoded_as_by_transformers(roberta, length):
 def test_marked_tokens_of_xquad_are_the_answers(roberta):
     """The tokens mapped back to characters are right answers, but for those within a token."""
     found = []
-    for given in read_squad(xquad_file()).questions:
+    for given in read_squad(xquad_file(), Report()):
         encoded, _ = encode(given, 1024, 64, roberta)
         (start,), (end,) = marked(encoded, STARTS), marked(encoded, ENDS)
         text = cut_out(encoded.context, encoded.offsets, start, end)
@@ -177,7 +178,7 @@ def test_passages_of_dropped_characters_have_no_first_token():
 
 @pytest.mark.parametrize("length", [200, 4096])
 def test_first_tokens_of_paragraphs_of_xquad(roberta, length):
-    for given in read_squad(xquad_file(), "article").questions[:200:20]:
+    for given in read_squad(xquad_file(), Report(), "article")[:200:20]:
         encoded, _ = encode(given, length, 40, roberta)
         starts = encoded.offsets[marked(encoded, PASSAGE), 0].tolist()
         kept = [x for x in given.passages if x < len(encoded.context)]

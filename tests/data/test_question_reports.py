@@ -32,7 +32,8 @@ def test_lines_are_those_of_the_ids(tmp_path, indent, compress):
 def test_cases_are_a_table(tmp_path):
     article = squad_article("Tab\there", shift=1)
     article["paragraphs"][1]["qas"][0]["answers"] = []
-    report = read_squad(write_squad(tmp_path / "a.json", [article])).report
+    report = Report()
+    read_squad(write_squad(tmp_path / "a.json", [article]), report)
     assert count_cases({"train": report}) == {"answers_misplaced": 1, "without_answer": 1}
     text = format_cases({"train": report, "test": Report()}, {"who-Tab\there": 7}.get)
     rows = list(csv.DictReader(text.splitlines(), delimiter="\t"))

@@ -18,6 +18,7 @@ from longspan.results import load_results
 from longspan.tasks import IGNORE, SPLITS
 from longspan.tasks.questions.encoding import ENDS, STARTS
 from longspan.tasks.questions.squad import read_squad
+from longspan.tasks.source_report import Report
 from longspan.training.footprint import make_dummy_batch, measure_step_memory
 from question_files import (
     extract_triviaqa,
@@ -96,7 +97,7 @@ def predict(task, split, logits=None):
 def test_answers_are_cut_out_of_the_document(tmp_path, articles):
     """Any two tokens give the text between them, one byte a token."""
     task = opened("xquad", tmp_path, articles, answer_length=99)
-    contexts = {x.id: x.context for x in read_squad(articles / "xquad.en.json").questions}
+    contexts = {x.id: x.context for x in read_squad(articles / "xquad.en.json", Report())}
     batch = read_whole(task, "train")
     for start, end in ((0, 0), (3, 11), (20, 35)):
         logits = torch.zeros(len(batch.rows), 2, batch.targets.shape[1])
@@ -114,7 +115,7 @@ def test_answers_are_in_the_document_and_of_bounded_length(tmp_path, articles):
     logits = torch.zeros(len(batch.rows), 2, batch.targets.shape[1])
     logits[:, :, :3] = 99  # of the question
     logits[:, 1, -1] = 99
-    contexts = {x.id: x.context for x in read_squad(articles / "xquad.en.json").questions}
+    contexts = {x.id: x.context for x in read_squad(articles / "xquad.en.json", Report())}
     for name, text in predict(task, "train", logits).items():
         assert 1 <= len(text) <= 5
         assert text in contexts[name]

@@ -64,15 +64,10 @@ def find_leaks(
     return [leaks[row] for row in sorted(leaks)]
 
 
-def group_duplicates(texts: Sequence[bytes], threshold: float = _THRESHOLD) -> np.ndarray:
-    """Return a group for each text, (N,): the first row that near duplicates connect it with.
-
-    Args:
-        texts: texts, UTF-8.
-        threshold: smallest Jaccard index of near duplicates, above 0.
-    """
+def group_duplicates(texts: Sequence[bytes]) -> np.ndarray:
+    """Return a group for each text, (N,): the first row that near duplicates connect it with."""
     runs = [split_runs(text) for text in texts]
-    return link_rows(len(texts), [x[:2] for x in _similar_rows(runs, runs, threshold)])
+    return link_rows(len(texts), [x[:2] for x in _similar_rows(runs, runs, _THRESHOLD)])
 
 
 def link_rows(count: int, links: Sequence[tuple[int, int]]) -> np.ndarray:
@@ -83,15 +78,14 @@ def link_rows(count: int, links: Sequence[tuple[int, int]]) -> np.ndarray:
     return np.unique(groups, return_index=True)[1][groups]
 
 
-def split_runs(text: bytes, words: int = WORDS) -> Runs:
-    """Return the hashes of all runs of `words` words of a UTF-8 text; a shorter text is one run.
+def split_runs(text: bytes) -> Runs:
+    """Return the hashes of all runs of five words of a UTF-8 text; a shorter text is one run.
 
     A text without words has none, and no duplicates.
     """
-    text_words = split_words(text.decode())
-    runs = (
-        text_words[i : i + words] for i in range(max(bool(text_words), len(text_words) - words + 1))
-    )
+    words = split_words(text.decode())
+    count = max(bool(words), len(words) - WORDS + 1)
+    runs = (words[i : i + WORDS] for i in range(count))
     # Python's own hashes differ between processes, and so would the order of the comparisons.
     return frozenset(
         int.from_bytes(hashlib.blake2b(" ".join(run).encode(), digest_size=8).digest())

@@ -75,20 +75,3 @@ def explain_parquet_errors(path: Path) -> Iterator[None]:
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = reason_of(error)
         raise DataError(f"{path} is truncated or no parquet file ({reason})") from error
-
-
-def check_columns(path: Path, schema: pa.Schema, *, text: tuple[str, ...], other: str = "") -> None:
-    """Check that the columns `text` are there and contain strings, and that `other` is there.
-
-    Raises:
-        DataError: a column is missing or has another type.
-    """
-    missing = [name for name in (*text, other) if name and name not in schema.names]
-    if missing:
-        raise DataError(
-            f"{path} lacks column {', '.join(missing)}; it has {', '.join(schema.names)}"
-        )
-    for name in text:
-        kind = schema.field(name).type
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-            raise DataError(f"{path}: column {name} has type {kind}, expected string")

@@ -25,7 +25,7 @@ class SourceFiles:
 
     form: str
     path: Path
-    files: Mapping[str, tuple[Path, ...]] = dataclasses.field(default_factory=dict)
+    files: Mapping[Any, tuple[Path, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def paths(self) -> list[Path]:
@@ -34,7 +34,7 @@ class SourceFiles:
         return [path for path in paths if not path.is_dir()]
 
     @property
-    def firsts(self) -> dict[str, Path]:
+    def firsts(self) -> dict[Any, Path]:
         """First file of each part, from which readers of parquet find the others."""
         return {part: paths[0] for part, paths in self.files.items()}
 
@@ -118,15 +118,20 @@ def find_archives(
     return [one for folder in folders for one in folder.glob(pattern)]
 
 
-def find_copies(
+def find_most_complete(
     title: str,
     copies_in: Callable[[Path], Iterator[C]],
     *,
     data: Path | None,
     hub_name: str,
     remedy: str,
-) -> list[C]:
-    """Return the copies of a dataset in the first search path that has any.
+    whole: int,
+    count_rows: Callable[[C], int],
+    is_preferred: Callable[[C], bool] = lambda copy: False,
+) -> C:
+    """Return the copy with the most rows in the first search path that has a copy.
+
+    Of equals it is a preferred one, then the first.
 
     Args:
         title: the dataset, for messages.
@@ -134,33 +139,18 @@ def find_copies(
         data: as for `search_paths`.
         hub_name: as for `search_paths`.
         remedy: how to get the dataset, for the message.
+        whole: number of rows of the published dataset; a copy with as many is not counted.
+        count_rows: reads a copy to count its rows.
+        is_preferred: tells which of two equal copies to take.
 
     Raises:
         DataError: there is no copy, or one is malformed.
     """
     paths = search_paths(data, f"the folder that holds {title}", hub_name)
-    for path in paths:
-        if copies := list(copies_in(path)):
-            return copies
-    raise MissingSourceError(f"{title} is not here (searched {format_paths(paths)}); {remedy}")
-
-
-def most_complete(
-    copies: Sequence[C],
-    whole: int,
-    count_rows: Callable[[C], int],
-    is_preferred: Callable[[C], bool] = lambda copy: False,
-) -> C:
-    """Return the copy with the most rows; of equals a preferred one, then the first.
-
-    Args:
-        copies: one or more.
-        whole: number of rows of the published dataset; a copy with as many is not counted.
-        count_rows: reads a copy to count its rows.
-        is_preferred: tells which of two equal copies to take.
-    """
-    complete = [copy for copy in copies if copy.rows == whole]
-    if complete:
+    copies = next((found for path in paths if (found := list(copies_in(path)))), [])
+    if not copies:
+        raise MissingSourceError(f"{title} is not here (searched {format_paths(paths)}); {remedy}")
+    if complete := [copy for copy in copies if copy.rows == whole]:
         return max(complete, key=is_preferred)
     if len(copies) == 1:
         return copies[0]

@@ -52,11 +52,6 @@ class Report:
         """Keep the place of a case that is counted already; arguments as for `add`."""
         self.cases.append(Case(reason, question, where, line))
 
-    def merge(self, other: "Report") -> None:
-        """Add the counts and cases of another report."""
-        self.counts.update(other.counts)
-        self.cases.extend(other.cases)
-
 
 def format_cases(
     reports: Mapping[Any, Report], line_of: Callable[[str], int | None] = lambda _: None

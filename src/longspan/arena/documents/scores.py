@@ -76,7 +76,9 @@ def score_documents(
         raise OptionError(f"{record} was trained on {task.info.name}, which is no import of texts")
     kind = cast(Kind, task.description.kind)
     splits = load_splits(task.folder, task.description)
-    targets = {name: _read_targets(x.targets, task) for name, x in splits.items()}
+    targets: dict[str, np.ndarray] = {
+        name: _read_targets(x.targets, task) for name, x in splits.items()
+    }
     metrics = choose_metrics(metric, kind)
     scored = _Scored(targets[split], kind, task.description.classes, metrics, threshold)
     scores = predict_split(run, split)

@@ -326,23 +326,18 @@ def _make_absolute(source: CorpusSource) -> CorpusSource:
 
 
 def _to_table(survey: Survey) -> pa.Table:
-    digests = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(32), len(survey.digests), [None, pa.py_buffer(survey.digests.tobytes())]
-    )
-    names = ("source", "characters", "split")
-    columns = (survey.sources, survey.characters, survey.splits)
-    return pa.table({"sha256": digests, **dict(zip(names, columns, strict=True))})
+    digests = pa.array([x.tobytes() for x in survey.digests], pa.binary(32))
+    numbers = {"source": survey.sources, "characters": survey.characters, "split": survey.splits}
+    return pa.table({"sha256": digests, **numbers})
 
 
 def _from_table(table: pa.Table) -> Survey:
     digests = b"".join(table["sha256"].to_pylist())
-    columns = (table[name].to_numpy() for name in ("source", "characters", "split"))
-    sources, characters, splits = columns
     return Survey(
         digests=np.frombuffer(digests, np.uint8).reshape(-1, 32),
-        sources=sources,
-        characters=characters,
-        splits=splits,
+        sources=table["source"].to_numpy(),
+        characters=table["characters"].to_numpy(),
+        splits=table["split"].to_numpy(),
         repeated=0,
         in_another_split=0,
     )

@@ -2,6 +2,7 @@
 
 import collections
 import hashlib
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -152,13 +153,8 @@ def _skip_blank(parts: Iterator[str]) -> Iterator[str] | None:
     for part in parts:
         before.append(part)
         if part.strip():
-            return _chain(before, parts)
+            return itertools.chain(before, parts)
     return None
-
-
-def _chain(first: list[str], rest: Iterator[str]) -> Iterator[str]:
-    yield from first
-    yield from rest
 
 
 def _check_parts(document: Document, parts: Iterator[str], expected: bytes) -> Iterator[str]:

@@ -270,7 +270,7 @@ def describe_classes(
         "they are one, write them alike and import again"
         for names in find_look_alikes(classes)
     ]
-    effects = {
+    effects: dict[str, str] = {
         SPLITS[TRAIN]: "no model learns it|them",
         SPLITS[VALIDATION]: "the selected checkpoint does not depend on it|them",
         SPLITS[TEST]: "no score covers it|them",

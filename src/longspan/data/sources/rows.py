@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from longspan.data.hub import import_datasets
-from longspan.data.parquet import check_columns, explain_parquet_errors
+from longspan.data.parquet import explain_parquet_errors
 from longspan.data.sources import text as texts
 from longspan.data.sources.folders import ARROW, DELIMITERS, JSON, table_suffix
 from longspan.data.sources.text import FileFormat, ReadingReport
@@ -239,8 +239,8 @@ def _read_arrow(path: Path, column: str | None) -> Iterator[Row]:
     with explain_parquet_errors(path):
         file = _open_arrow(path)
         schema = file.schema_arrow if isinstance(file, pq.ParquetFile) else file.schema
-        if column is not None:
-            check_columns(path, schema, text=(), other=column)
+        if column is not None and column not in schema.names:
+            raise DataError(f"{path} lacks column {column}; it has {', '.join(schema.names)}")
         classes = class_names(schema)
         with file:
             for batch in _batches(file, column):

@@ -11,7 +11,6 @@ repository of Longformer.
 
 import dataclasses
 import hashlib
-import json
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,11 +22,11 @@ import numpy as np
 from longspan.config import setting, settings
 from longspan.data import archives
 from longspan.data.cache import BuildOutput
+from longspan.data.json_files import load_json
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.data.sources.text import explain_damage, open_packed
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import DataError, MissingSourceError
-from longspan.files import SMALL, explain_read_error, read_file, unique_keys
 from longspan.tasks.base import HELD_OUT, SPLITS, ProgressCallback, Split
 from longspan.tasks.documents.documents import (
     HELD_OUT_SHARE,
@@ -145,13 +144,9 @@ def read_published_splits(source: HyperpartisanFiles) -> dict[str, np.ndarray]:
             f"{source.path} has no {_SPLITS}; download {_SPLITS_URL} to that folder, or "
             "set split='clean'"
         )
+    content = load_json(path)
     try:
-        content = json.loads(read_file(path, SMALL), object_pairs_hook=unique_keys)
         ids = {split: np.array(content[name], np.int64) for split, name in PUBLISHED.items()}
-    except OSError as error:
-        raise explain_read_error(path, error) from error
-    except DataError:
-        raise
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise DataError(
             f"{path} must be JSON with the article ids of train, dev and test; download "

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from longspan.data.parquet import check_columns, explain_parquet_errors
+from longspan.data.json_files import field
+from longspan.data.parquet import read_records
 from longspan.data.source_files import SourceFiles, search_paths
 from longspan.data.store import Ragged, SequenceWriter
 from longspan.errors import DataError
@@ -174,7 +174,7 @@ def collect(pairs: Iterable[Pair], scratch: Path, progress: Callable[[int], None
     writer = SequenceWriter(scratch / "papers", np.uint8)
     rows: dict[bytes, int] = {}
     numbers: dict[str, int] = {}
-    labels, texts, papers = (_empty() for _ in range(3))
+    labels, texts, papers = ({split: array("q") for split in _FILES} for _ in range(3))
     for done, pair in enumerate(pairs, 1):
         for text in pair.texts:
             key = hashlib.blake2b(text, digest_size=16).digest()
@@ -200,10 +200,6 @@ def collect(pairs: Iterable[Pair], scratch: Path, progress: Callable[[int], None
         for split in _FILES
     }
     return Collection(texts=writer.ragged(), splits=splits)
-
-
-def _empty() -> dict[Split, array]:
-    return {split: array("q") for split in _FILES}
 
 
 def _find_pairs_by_id(data: Path | None) -> SourceFiles | None:
@@ -252,22 +248,16 @@ def _parse_pair(line: bytes, where: str, split: Split, texts: Mapping[str, bytes
 def _read_papers(path: Path) -> dict[str, bytes]:
     """Return the first `LONGEST` bytes of each paper, by id."""
     texts: dict[str, bytes] = {}
-    # by default `ParquetFile` reads all row groups ahead
-    with explain_parquet_errors(path), pq.ParquetFile(path, pre_buffer=False) as file:
-        check_columns(path, file.schema_arrow, text=("id", "text"))
-        for row, (paper, text) in enumerate(_rows(file)):
-            if not paper or not text or paper in texts:
-                fault = f"paper {paper!r:.40} twice" if paper in texts else "no id or no text"
-                raise DataError(f"{path}: row {row} has {fault}; expected one text for each id")
-            texts[paper] = _cut(text.encode())
+    for row, record in enumerate(read_records(path)):
+        where = f"{path}: row {row}"
+        paper, text = (field(record, name, str, where) for name in ("id", "text"))
+        if not paper or not text or paper in texts:
+            fault = f"paper {paper!r:.40} twice" if paper in texts else "no id or no text"
+            raise DataError(f"{where} has {fault}; expected one text for each id")
+        texts[paper] = _cut(text.encode())
     return texts
 
 
 def _cut(text: bytes) -> bytes:
     """Return at most `LONGEST` bytes, without an incomplete last character."""
     return text if len(text) <= LONGEST else text[:LONGEST].decode(errors="ignore").encode()
-
-
-def _rows(file: pq.ParquetFile) -> Iterator[tuple[str, str]]:
-    for batch in file.iter_batches(batch_size=256, columns=["id", "text"]):
-        yield from zip(batch["id"].to_pylist(), batch["text"].to_pylist(), strict=True)

@@ -21,8 +21,7 @@ from longspan.data.parquet import SOURCE_SPLITS, SourceSplit, explain_parquet_er
 from longspan.data.source_files import (
     CountedFiles,
     find_archives,
-    find_copies,
-    most_complete,
+    find_most_complete,
     usual_folders,
 )
 from longspan.errors import DataError
@@ -198,14 +197,16 @@ def find(data: Path | None) -> CifarFiles:
     Raises:
         DataError: there is no copy (the message says how to get one), or it is malformed.
     """
-    copies = find_copies(
+    return find_most_complete(
         "CIFAR-10",
         _copies_in,
         data=data,
         hub_name=HUB,
         remedy=f"download {URL} to FOLDER and run `longspan data build image --data FOLDER`",
+        whole=_WHOLE,
+        count_rows=_count_rows,
+        is_preferred=lambda copy: copy.exact,
     )
-    return most_complete(copies, _WHOLE, _count_rows, lambda copy: copy.exact)
 
 
 def read(source: CifarFiles) -> Iterator[CifarImages]:

@@ -15,25 +15,23 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import NonNegativeInt, PositiveInt
 
 from longspan.config import Length, setting, settings
 from longspan.data import archives
 from longspan.data.cache import BuildOutput
+from longspan.data.json_files import field
 from longspan.data.parquet import (
     SOURCE_SPLITS,
-    check_columns,
     explain_parquet_errors,
+    read_records,
     split_files,
 )
 from longspan.data.source_files import (
     CountedFiles,
     find_archives,
-    find_copies,
-    most_complete,
+    find_most_complete,
     usual_folders,
 )
 from longspan.data.tokenizers import ByteTokenizer
@@ -71,14 +69,15 @@ def find(data: Path | None) -> CountedFiles:
     Raises:
         DataError: there is no copy (the message says how to get one), or it is malformed.
     """
-    copies = find_copies(
+    return find_most_complete(
         "IMDB",
         _copies_in,
         data=data,
         hub_name=HUB,
         remedy=f"download {URL} to FOLDER and run `longspan data build text --data FOLDER`",
+        whole=_WHOLE,
+        count_rows=lambda copy: sum(1 for _ in _rows(copy.path)),
     )
-    return most_complete(copies, _WHOLE, lambda one: sum(1 for _ in _rows(one.path)))
 
 
 def read(source: CountedFiles) -> dict[str, LabeledTexts]:
@@ -92,8 +91,7 @@ def read(source: CountedFiles) -> dict[str, LabeledTexts]:
     elif source.form == "folder":
         rows = [row for one in SOURCE_SPLITS for row in _rows(source.path / one, f"{one}/")]
     else:
-        paths = [(split, path) for split in SOURCE_SPLITS for path in source.files[split]]
-        rows = [row for split, path in paths for row in _parquet_rows(split, path)]
+        rows = [row for split, path in source.firsts.items() for row in _parquet_rows(split, path)]
     reviews: dict[str, LabeledTexts] = {}
     for split in SOURCE_SPLITS:
         split_rows = sorted((text, label) for where, label, text in rows if where == split)
@@ -149,23 +147,13 @@ def _parquet_size(path: Path) -> int:
 
 
 def _parquet_rows(split: str, path: Path) -> Iterator[tuple[str, int, bytes]]:
-    with explain_parquet_errors(path):
-        check_columns(path, pq.read_schema(path), text=("text",), other="label")
-        table = pq.read_table(path, columns=["text", "label"])
-    text, label = table["text"], table["label"]
-    if not pa.types.is_integer(label.type) or text.null_count or label.null_count:
-        raise DataError(
-            f"{path}: column label has type {label.type} and {label.null_count} nulls, column text "
-            f"has {text.null_count} nulls; expected integers, and no nulls"
-        )
-    labels = label.to_numpy()
-    if len(labels) and not 0 <= labels.min() <= labels.max() <= 1:
-        raise DataError(
-            f"{path}: labels go from {labels.min()} to {labels.max()}, expected 0 and 1"
-        )
-    texts = pc.cast(text, pa.large_binary()).to_pylist()
-    for row, raw in enumerate(texts):
-        yield split, int(labels[row]), _check_text(raw, f"{path}: row {row}")
+    """Yield split, label and text of the rows of a split, given the first of its files."""
+    for number, row in enumerate(read_records(path)):
+        where = f"{path}: row {number}"
+        text, label = field(row, "text", str, where), field(row, "label", int, where)
+        if label not in (0, 1):
+            raise DataError(f"{where}: label {label}, expected 0 or 1")
+        yield split, label, _check_text(text.encode(), where)
 
 
 # Purposes of the random streams, so that the splits are sampled independently.

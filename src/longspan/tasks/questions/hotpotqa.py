@@ -374,53 +374,6 @@ def labels_of(targets: Targets) -> dict[str, Int[torch.Tensor, "B ..."]]:
     }
 
 
-def predict(
-    logits: Float[torch.Tensor, "B N"],
-    targets: Targets,
-    details: list[dict[str, Any]],
-    *,
-    answer_length: int,
-    paragraphs: int | None,
-) -> list[Prediction]:
-    """Return the prediction for each question of a batch.
-
-    Args:
-        logits: packed scores.
-        targets: targets of the batch, which tell where sentences and paragraphs begin.
-        details: details of its examples.
-        answer_length: maximum number of tokens of an answer.
-        paragraphs: number of paragraphs, those with the largest scores, that have supporting
-            facts: the best sentence of each, and all whose probability is above one half. None:
-            the latter alone, of all paragraphs.
-    """
-    # The models import transformers, which lists of tasks do not need.
-    from longspan.models.heads.multi_hop import MultiHopLogits
-
-    scores = MultiHopLogits.unpack(logits.float())
-    inside, firsts = in_document(targets), question_mask(targets).sum(1)
-    spans = torch.stack((scores.starts, scores.ends), dim=1)
-    places = predicted_spans(spans, targets, max_length=answer_length)
-    starts, ends = ((x - firsts).tolist() for x in places)
-    types = scores.types.argmax(1).tolist()
-    predictions = []
-    for row, example in enumerate(details):
-        answer = ANSWER_TYPES[types[row]]
-        if answer == "span":
-            answer = cut_out(example["context"], example["offsets"], starts[row], ends[row])
-        classes = targets[row].masked_fill(~inside[row], 0).cpu().numpy()
-        ranking = _rank(scores.paragraphs[row].cpu().numpy()[classes & PASSAGE > 0])
-        best = None if paragraphs is None else ranking[:paragraphs]
-        facts = _select(classes, scores.sentences[row].cpu().numpy(), best)
-        predictions.append(
-            Prediction(
-                answer=answer,
-                facts=tuple(tuple(example["sentences"][number]) for number in facts),
-                titles=tuple(example["titles"][number] for number in ranking),
-            )
-        )
-    return predictions
-
-
 def _mark(
     classes: np.ndarray,
     places: Mapping[K, Span],
@@ -447,18 +400,14 @@ def _mark(
     return [parts[token] for token in sorted(parts)]
 
 
-def _rank(scores: np.ndarray) -> list[int]:
-    """Return the numbers of the paragraphs, the largest score first; equal ones in order."""
-    return np.argsort(-scores, kind="stable").tolist()
-
-
 def _select(classes: np.ndarray, scores: np.ndarray, paragraphs: list[int] | None) -> list[int]:
     """Return the numbers of the sentences that are predicted to support the answer.
 
     Args:
         classes: classes of the tokens of an example.
         scores: scores of the sentences that begin at its tokens.
-        paragraphs: numbers of the paragraphs that have supporting sentences; None: see `predict`.
+        paragraphs: numbers of the paragraphs that have supporting sentences: the best one of each,
+            and all whose probability is above one half. None: the latter alone, of all paragraphs.
     """
     begins = classes & SENTENCE > 0
     sentence_scores, paragraph_of = scores[begins], (np.cumsum(classes & PASSAGE > 0) - 1)[begins]
@@ -664,16 +613,34 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         targets: Int[Tensor, "B T"],
     ) -> list[tuple[Prediction, dict[str, Any]]]:
         """Return the prediction for each question, and its details."""
-        details = [self.load_details(split, row) for row in rows.tolist()]
-        options = self.options
-        predictions = predict(
-            logits,
-            targets,
-            details,
-            answer_length=options.answer_length,
-            paragraphs=options.support_paragraphs,
-        )
-        return list(zip(predictions, details, strict=True))
+        # The models import transformers, which lists of tasks do not need.
+        from longspan.models.heads.multi_hop import MultiHopLogits
+
+        scores = MultiHopLogits.unpack(logits.float())
+        inside, firsts = in_document(targets), question_mask(targets).sum(1)
+        spans = torch.stack((scores.starts, scores.ends), dim=1)
+        places = predicted_spans(spans, targets, max_length=self.options.answer_length)
+        starts, ends = ((x - firsts).tolist() for x in places)
+        types = scores.types.argmax(1).tolist()
+        predictions = []
+        for place, row in enumerate(rows.tolist()):
+            details = self.load_details(split, row)
+            answer = ANSWER_TYPES[types[place]]
+            if answer == "span":
+                answer = cut_out(details["context"], details["offsets"], starts[place], ends[place])
+            classes = targets[place].masked_fill(~inside[place], 0).cpu().numpy()
+            relevance = scores.paragraphs[place].cpu().numpy()[classes & PASSAGE > 0]
+            ranking = np.argsort(-relevance, kind="stable").tolist()
+            count = self.options.support_paragraphs
+            best = None if count is None else ranking[:count]
+            facts = _select(classes, scores.sentences[place].cpu().numpy(), best)
+            prediction = Prediction(
+                answer=answer,
+                facts=tuple(tuple(details["sentences"][number]) for number in facts),
+                titles=tuple(details["titles"][number] for number in ranking),
+            )
+            predictions.append((prediction, details))
+        return predictions
 
 
 def _scores(prediction: Prediction, details: Mapping[str, Any]) -> dict[str, float]:

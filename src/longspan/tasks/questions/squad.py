@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from longspan.config import setting, settings
 from longspan.data.json_files import (
@@ -55,31 +55,20 @@ Extent = Literal["paragraph", "article"]
 _SEPARATOR = "\n"  # of joined paragraphs
 
 
-class SquadFile(NamedTuple):
-    """Questions of a file in its order, and what is wrong with it.
-
-    Attributes:
-        questions: questions with an answer.
-        report: `without_answer`: questions left out, as they have none (SQuAD 2.0 has such);
-            `answers_misplaced`: answers that are not at their place in the context. They count as
-            references, and mark no token.
-    """
-
-    questions: list[Question]
-    report: Report
-
-
-def read_squad(path: Path, extent: Extent = "paragraph") -> SquadFile:
-    """Read a file, plain or gzip, or the parquet files of a split.
+def read_squad(path: Path, report: Report, extent: Extent = "paragraph") -> list[Question]:
+    """Return the questions with an answer of a file, plain or gzip, or of the parquet of a split.
 
     Args:
         path: JSON file, or the first parquet file of a split.
+        report: receives `without_answer`: questions left out, as they have none (SQuAD 2.0 has
+            such); and `answers_misplaced`: answers that are not at their place in the context.
+            They count as references, and mark no token.
         extent: context of a question: its paragraph, or all paragraphs of its article, joined.
 
     Raises:
         DataError: the file is missing, malformed or without questions; the message says where.
     """
-    report = Report(Counter({"without_answer": 0, "answers_misplaced": 0}))
+    report.counts.update(without_answer=0, answers_misplaced=0)
     questions = [
         question
         for number, article in enumerate(field(_load(path), "data", list, str(path)))
@@ -92,7 +81,7 @@ def read_squad(path: Path, extent: Extent = "paragraph") -> SquadFile:
         raise DataError(
             f"{path} has {len(repeated)} ids of several questions, such as {repeated[0]!r}"
         )
-    return SquadFile(questions, report)
+    return questions
 
 
 def _load(path: Path) -> Any:
@@ -238,12 +227,10 @@ class Squad(QuestionTask):
     ) -> Iterator[tuple[Split, Question]]:
         """Yield the questions; questions about one article are in one split."""
         train, test = self.find_source(data).firsts.values()
-        questions, report = read_squad(train, self.options.context)
-        reports["train"].merge(report)
+        questions = read_squad(train, reports["train"], self.options.context)
         yield from _assign(train, questions, {VALIDATION: self.options.validation})
-        questions, report = read_squad(test, self.options.context)
-        reports["test"].merge(report)
-        yield from (("test", question) for question in questions)
+        for question in read_squad(test, reports["test"], self.options.context):
+            yield "test", question
 
 
 @settings
@@ -307,8 +294,7 @@ class Xquad(Squad):
     ) -> Iterator[tuple[Split, Question]]:
         """Yield the questions; questions about one article are in one split."""
         (path,) = self.find_source(data).paths
-        questions, report = read_squad(path, self.options.context)
-        reports["train"].merge(report)
+        questions = read_squad(path, reports["train"], self.options.context)
         shares = {VALIDATION: self.options.validation, TEST: self.options.test}
         yield from _assign(path, questions, shares)
 

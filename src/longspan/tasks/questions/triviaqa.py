@@ -78,13 +78,6 @@ class TriviaQAFiles(SourceFiles):
         return {**origin, "documents": documents}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Document:
-    folder: str
-    name: str
-    text: str | None  # None: in a file
-
-
 def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
     """Find a copy.
 
@@ -166,15 +159,6 @@ def _read_rows(path: Path, domain: Domain) -> Iterator[dict[str, Any]]:
         )
 
 
-def question_id(record: Any, where: str) -> str:
-    """Return the id of a published question; its documents have it, too.
-
-    Raises:
-        DataError: the field is missing.
-    """
-    return field(record, "QuestionId", str, where)
-
-
 def read_question(
     files: TriviaQAFiles, record: Any, where: str, report: Report
 ) -> Iterator[Question]:
@@ -190,17 +174,21 @@ def read_question(
     Raises:
         DataError: a field or file is malformed; the message says where.
     """
-    documents = _documents_of(record, where)
-    name = question_id(record, where)
-    pairs = ((one, _read(files.path, one, name, where, report)) for one in documents)
-    texts = [(document, text) for document, text in pairs if text]
+    name = field(record, "QuestionId", str, where)
+    pages = [
+        (files.path / folder, field(page, "Filename", str, where), page.get("Text"))
+        for list_name, folder in _EVIDENCE.items()
+        for page in record.get(list_name, ())
+    ]
+    documents = ((page[1], _read(*page, name, where, report)) for page in pages)
+    texts = [(file, text) for file, text in documents if text]
     if not texts:
         report.add("without_document", name, where)
     elif files.domain == "wikipedia":
         yield _make_question(record, where, [text for _, text in texts], name)
     else:
         yield from (
-            _make_question(record, where, [text], f"{name}--{one.name}") for one, text in texts
+            _make_question(record, where, [text], f"{name}--{file}") for file, text in texts
         )
 
 
@@ -223,7 +211,7 @@ def _make_question(record: Any, where: str, documents: list[str], name: str) -> 
         context=context,
         references=() if answer is None else references_of(answer, where),
         spans=None,
-        document=question_id(record, where),
+        document=field(record, "QuestionId", str, where),
         passages=passages,
         where=where,
     )
@@ -258,23 +246,15 @@ def _select_verified(record: Any) -> Any:
     }
 
 
-def _documents_of(record: Any, where: str) -> list[_Document]:
-    """Return the documents of a question, in the order of the file."""
-    return [
-        _Document(folder, field(page, "Filename", str, where), page.get("Text"))
-        for name, folder in _EVIDENCE.items()
-        for page in record.get(name, ())
-    ]
-
-
-def _read(root: Path, document: _Document, question: str, where: str, report: Report) -> str:
-    """Return the text of a document; empty if it is missing or blank."""
-    if document.text is not None:
-        return document.text.strip()
-    folder = root / document.folder
-    path = folder / document.name
+def _read(
+    folder: Path, name: str, text: str | None, question: str, where: str, report: Report
+) -> str:
+    """Return the text of a document, from its file if it is None; empty: missing or blank."""
+    if text is not None:
+        return text.strip()
+    path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise DataError(f"{where}: file name {document.name!r} leads outside {folder}")
+        raise DataError(f"{where}: file name {name!r} leads outside {folder}")
     try:
         raw = read_file(path)
     except FileNotFoundError:
@@ -282,10 +262,10 @@ def _read(root: Path, document: _Document, question: str, where: str, report: Re
         return ""
     except OSError as error:
         raise explain_read_error(path, error) from error
-    text = raw.decode("utf-8-sig", errors="replace")
-    if "\ufffd" in text:
+    content = raw.decode("utf-8-sig", errors="replace")
+    if "\ufffd" in content:
         report.add("documents_not_utf8", question, f"{where}, {path}")
-    return text.strip()
+    return content.strip()
 
 
 @settings
@@ -346,7 +326,7 @@ class TriviaQA(QuestionTask):
         for published_split, shares in held_out.items():
             path = files.firsts[published_split]
             keys = [
-                question_id(record, f"{path}: question {number}")
+                field(record, "QuestionId", str, f"{path}: question {number}")
                 for number, record in enumerate(load_records(files, published_split))
             ]
             splits = assign_questions(keys, shares)

@@ -33,7 +33,7 @@ from longspan.tasks.ranking.collection import (
     Collection,
     Queries,
     group_queries,
-    sorted_documents,
+    sort_documents,
 )
 from longspan.tasks.ranking.ranking import METRICS, RankingOptions, RankingTask
 from longspan.tasks.registry import register
@@ -64,14 +64,12 @@ def collect_citations(
         papers.add(pair)
         if done % 1000 == 0:
             progress(done)
-    order = np.array(sorted(range(len(papers.ids)), key=papers.names.__getitem__), np.int64)
-    documents = sorted_documents(papers.texts.ragged(), order, scratch / "documents")
-    numbers = np.empty_like(order)
-    numbers[order] = np.arange(len(order))
+    documents, names, numbers = sort_documents(
+        papers.texts.ragged(), papers.names, scratch / "documents"
+    )
     cited: dict[int, list[int]] = defaultdict(list)
     for one, other in sorted((int(numbers[a]), int(numbers[b])) for a, b in papers.citations):
         cited[one].append(other)
-    names = [papers.names[row] for row in order.tolist()]
     queries = _split_queries(cited, names, documents)
     facts = {
         "papers_with_several_texts": len(papers.several),
@@ -127,7 +125,7 @@ def _split_queries(
         assigned = assign_splits(keys, np.zeros(len(keys), np.int8), HELD_OUT)
     except DataError as error:
         raise DataError(f"AAN: {len(keys)} papers cite another one: {error}") from error
-    queries = {}
+    queries: dict[str, Queries] = {}
     for split, name in enumerate(SPLITS):
         rows = [citing_papers[row] for row in np.flatnonzero(assigned.splits == split).tolist()]
         queries[name] = Queries(

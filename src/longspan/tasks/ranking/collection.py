@@ -117,13 +117,18 @@ def _reversed_pairs(queries: Queries) -> set[tuple[int, int]]:
     return {(number, query) for query, number in _pairs(queries)}
 
 
-def sorted_documents(texts: Ragged, order: np.ndarray, path: Path) -> Ragged:
-    """Return texts in another order, in a new file.
+def sort_documents(
+    texts: Ragged, ids: Sequence[str], path: Path
+) -> tuple[Ragged, list[str], np.ndarray]:
+    """Return texts in the order of their ids, in a new file, with their ids.
+
+    The last result is the number of each text in that order.
 
     Raises:
         RunError: the disk is full or the folder cannot be written.
     """
+    order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64)
     documents = SequenceWriter(path, np.uint8)
     for row in order.tolist():
         documents.add(texts[row])
-    return documents.ragged()
+    return documents.ragged(), [ids[row] for row in order.tolist()], np.argsort(order)

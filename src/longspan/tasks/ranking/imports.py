@@ -30,7 +30,7 @@ from longspan.data.tokenizers import split_words
 from longspan.errors import DataError, OptionError
 from longspan.files import file_sha256
 from longspan.tasks.ranking.beir_files import BeirFiles
-from longspan.tasks.ranking.collection import NONE, Collection, Queries, relevant, sorted_documents
+from longspan.tasks.ranking.collection import NONE, Collection, Queries, relevant, sort_documents
 from longspan.tasks.ranking.dpr_files import DprFiles
 
 HELD_OUT_SHARE = 0.1
@@ -140,10 +140,8 @@ def import_collection(
         files = {SPLITS[TRAIN]: files.pop(next(iter(files))), **files}
     shares = _resolve_shares(files, held_out)
     train = files[SPLITS[TRAIN]].name
-    descriptions = {
-        SPLITS[x]: f"{share:g} of the queries of {train}" for x, share in shares.items()
-    }
-    splits = {**{x: path.name for x, path in files.items()}, **descriptions}
+    splits = {x: path.name for x, path in files.items()}
+    splits |= {SPLITS[x]: f"{share:g} of the queries of {train}" for x, share in shares.items()}
 
     def write(part: Path) -> BeirDescription:
         numbers, facts = _write_documents(part / _DOCUMENTS, collection, progress)
@@ -190,7 +188,7 @@ def _write_documents(
     """
     numbers: dict[str, int] = {}
     digest, words, num_empty = hashlib.sha256(), [], 0
-    rows: list[tuple[str, str]] = []
+    rows: list[dict[str, str]] = []
     size = 0
     with pq.ParquetWriter(path, _DOCUMENT_SCHEMA) as writer:
         for done, (name, text) in enumerate(collection.read_documents(), 1):
@@ -201,15 +199,15 @@ def _write_documents(
                 continue
             numbers[name] = len(numbers)
             words.append(len(split_words(text.encode(), len(text))))
-            rows.append((name, text))
+            rows.append({"id": name, "text": text})
             _update(digest, name, text)
             size += len(text)
             if size >= _BATCH:
-                writer.write_table(_to_table(rows, _DOCUMENT_SCHEMA))
+                writer.write_table(pa.Table.from_pylist(rows, _DOCUMENT_SCHEMA))
                 rows, size = [], 0
         if not numbers:
             raise DataError(f"{collection.paths[0]} has no document with a text")
-        writer.write_table(_to_table(rows, _DOCUMENT_SCHEMA))
+        writer.write_table(pa.Table.from_pylist(rows, _DOCUMENT_SCHEMA))
     return numbers, {"sha256": digest.hexdigest(), "empty": num_empty, "words": covered(words)}
 
 
@@ -273,16 +271,16 @@ def _assign(
     return queries, len(rows) - len(queries)
 
 
-def _to_table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
-    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
-    arrays = [pa.array(x, field.type) for x, field in zip(columns, schema, strict=True)]
-    return pa.table(arrays, schema=schema)
-
-
 def _write_queries(path: Path, queries: Sequence[StoredQuery]) -> str:
     """Write queries and their judgments; return the sha256 of them."""
-    rows = [(x.id, x.text, x.split, [*x.judged], [*x.judged.values()]) for x in queries]
-    pq.write_table(_to_table(rows, _QUERY_SCHEMA), path)
+    rows = [
+        {
+            **{"id": x.id, "text": x.text, "split": x.split},
+            **{"documents": [*x.judged], "grades": [*x.judged.values()]},
+        }
+        for x in queries
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, _QUERY_SCHEMA), path)
     return _queries_sha256(queries)
 
 
@@ -314,11 +312,8 @@ def load_collection(folder: Path, description: BeirDescription, scratch: Path) -
     ]
     if f"{digest.hexdigest()}{_queries_sha256(queries)}" != description.rows_sha256:
         raise DataError(f"{folder} has changed; import the collection again with --replace")
-    order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64)
-    numbers = np.empty_like(order)
-    numbers[order] = np.arange(len(order))
-    documents = sorted_documents(texts.ragged(), order, scratch / "documents")
-    by_id = {ids[row]: number for number, row in enumerate(order.tolist())}
+    documents, ids, numbers = sort_documents(texts.ragged(), ids, scratch / "documents")
+    by_id = {name: number for number, name in enumerate(ids)}
     return Collection(
         documents=documents,
         queries={

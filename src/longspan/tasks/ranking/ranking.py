@@ -79,7 +79,7 @@ def _encode_collection(
             name: _score_bm25(index, collection.queries[name], split)
             for name in SPLITS[TRAIN + 1 :]
         }
-    splits = {
+    splits: dict[str, Examples] = {
         name: _pack(encoded[name], collection.queries[name], negatives.get(name)) for name in SPLITS
     }
     numbers = np.arange(len(collection.documents))

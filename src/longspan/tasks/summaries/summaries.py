@@ -263,8 +263,11 @@ class SummaryTask(EncodedTextTask):
         """
         tokenizer = self.make_tokenizer(lambda: self._training_texts(data))
         reports, rule = {split: Report() for split in SPLITS}, self.options.rouge
-        dtypes = {"tokens": tokenizer.dtype, "second": np.min_scalar_type(self.vocab_size - 1).type}
-        parts = {split: ExampleWriter(scratch / split, **dtypes) for split in SPLITS}
+        second = np.min_scalar_type(self.vocab_size - 1).type
+        parts = {
+            split: ExampleWriter(scratch / split, tokens=tokenizer.dtype, second=second)
+            for split in SPLITS
+        }
         sums, lead = ({split: Counter[str]() for split in SPLITS} for _ in range(2))
         for number, (split, one) in enumerate(self.read(data, reports)):
             if number % 100 == 0:
