@@ -1,13 +1,20 @@
-"""Recipes of language models at a tiny size: stages, memories and scores of whole runs."""
+"""Recipes of language models at a tiny size: stages, memories, clusters, scores of whole runs."""
 
 import dataclasses
+import math
 
 import pytest
 
-from longspan.arena import RunPaths, arena, get, override
+import tiny
+from longspan.arena import arena, get, override
 from longspan.arena.callbacks import GridCallback
-from longspan.tasks import TASKS
-from text_sources import SIZES, VARIABLES, letters, markup, small, write_text
+from longspan.arena.grid import find_refusal
+from longspan.arena.model import model_config
+from longspan.errors import OptionError
+from longspan.models.adaptive import AdaptiveSoftmax
+from longspan.tasks import TASKS, build
+from longspan.validation import validate_records
+from text_sources import SIZES, VARIABLES, WIKI, letters, markup, small, write_text, write_wiki
 
 TINY = {
     "model.hidden_size": 16,
@@ -19,29 +26,54 @@ TINY = {
     "training.evaluate_every": 1,
     "training.precision": "no",
 }
+SMALL = {**TINY, "model.num_hidden_layers": 2, "model.num_attention_heads": 2, "task.length": 16}
 MEMORY = {"mechanism.segment": 16, "mechanism.memory": 16}
+WORDS = {**SMALL, "model.num_hidden_layers": 1, "training.train_eval_examples": 4}
 SCALE = 256  # of lengths
+
+
+def write_words(data, cls, monkeypatch):
+    """Write miniature files of WikiText-103, and make the task expect them."""
+    write_wiki(data, "folder").rename(data / "wikitext-103")
+    published = {**vars(WIKI), "folder": "wikitext-103"}
+    monkeypatch.setattr(cls, "published_set", type(WIKI)(**published))
+
+
+def write_characters(data, cls, monkeypatch):
+    """Write a miniature file of a text, and make the task expect it."""
+    content = (letters if cls.info.name == "text8" else markup)(sum(SIZES.values()))
+    write_text(data, cls.info.name, content, "file")
+    monkeypatch.setattr(cls, "text", small(cls.text, content))
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Function that runs an experiment on a miniature file."""
+    """Function that runs an experiment on miniature files."""
     for variable in VARIABLES:
         monkeypatch.delenv(variable, raising=False)
 
     def start(experiment):
-        cls = TASKS[experiment.task]
-        content = (letters if experiment.task == "text8" else markup)(sum(SIZES.values()))
-        write_text(tmp_path / "data", experiment.task, content, "file")
-        monkeypatch.setattr(cls, "text", small(cls.text, content))
-        paths = RunPaths(
-            runs=tmp_path / "runs", cache=tmp_path / "cache", data=tmp_path / "data", device="cpu"
-        )
+        write = write_words if experiment.task == "wikitext_103" else write_characters
+        write(tmp_path / "data", TASKS[experiment.task], monkeypatch)
+        paths = tiny.paths(tmp_path / "runs", tmp_path / "cache")
+        paths = dataclasses.replace(paths, data=tmp_path / "data")
         ((result,), failed) = arena([experiment], paths, GridCallback())
         assert failed == []
+        found = [x for x in validate_records([paths.runs]).findings if "curve" in x.field]
+        assert found == []
         return result
 
     return start
+
+
+@pytest.fixture
+def no_logits(monkeypatch):
+    """Refuse the 267,736 log-probabilities of every token."""
+
+    def fail(*_):
+        raise AssertionError("all words are scored")
+
+    monkeypatch.setattr(AdaptiveSoftmax, "_log_probabilities", fail)
 
 
 def shorten(stage):
@@ -71,9 +103,48 @@ def test_five_phases_run_with_relative_positions_and_gaps(run):
     [("transformer-xl", "transformer_xl"), ("compressive-transformer", "compressive")],
 )
 def test_memories_run(protocol, row, run):
-    changes = {**TINY, **MEMORY, "model.num_hidden_layers": 2, "model.num_attention_heads": 2}
-    changes |= {"training.steps": 2, "task.length": 16}
+    changes = {**SMALL, **MEMORY, "training.steps": 2}
     if row == "compressive":
         changes["mechanism.compressed_memory"] = 8
     result = run(get(protocol).row("enwik8", row, 0, changes))
     assert 7 < result.scores["test"].metrics["bits_per_byte"] < 9
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+@pytest.mark.usefixtures("no_logits")
+def test_word_models_of_transformer_xl_run_without_logits(factor, run):
+    changes = {**WORDS, **MEMORY, "training.steps": 2, "model.adaptive_factor": factor}
+    result = run(get("transformer-xl").row("wikitext_103", "transformer_xl", 0, changes))
+    perplexity = result.scores["test"].metrics["perplexity"]
+    assert perplexity == pytest.approx(math.exp(result.scores["test"].loss))
+    # Half of the miniature's words are in 20,000, of which the first steps know nothing.
+    assert 5_000 < perplexity < 267_736
+
+
+@pytest.mark.usefixtures("no_logits")
+def test_both_stages_of_shortformer_have_one_cosine(run):
+    # 16 dimensions are too few for three times 4
+    changes = {**WORDS, "model.adaptive_factor": 2}
+    made = get("shortformer").row("wikitext_103", "staged", 0, changes)
+    first, last = made.config.training.stages
+    changes = {**first.changes, "task.length": 8, "training.batch_size": 2}
+    stages = (
+        dataclasses.replace(first, steps=3, changes=changes),
+        dataclasses.replace(last, steps=5),
+    )
+    made = override(made, {"training.steps": 8, "training.stages": stages})
+    result = run(made)
+    rates = [point.learning_rate for point in result.curve]
+    expected = [(1 + math.cos(math.pi * max(step - 1, 0) / 7)) / 2 for step in range(8)]
+    assert rates == pytest.approx([2.5e-4 * x for x in expected])
+
+
+@pytest.mark.parametrize(
+    ("protocol", "task"),
+    [("transformer-xl", "text8"), ("compressive-transformer", "pg19"), ("smoke", "text")],
+)
+def test_ids_in_another_order_are_refused(protocol, task):
+    made = get(protocol).row(task, "local", 0, {"model.adaptive_cutoffs": [10]})
+    with pytest.raises(OptionError, match=r"frequency, which .* use one of wikitext_103, wiki"):
+        model_config(made.config, build(task, made.config.task.options))
+    assert "adaptive_cutoffs" in str(find_refusal(made))

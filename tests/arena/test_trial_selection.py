@@ -179,12 +179,11 @@ def test_all_seeds_of_selected_combination_are_reported(tuned):
 
 def test_selected_trial_equals_run_without_search(tuned, paths):
     """Compare with the record of the same configuration run without a search, except times."""
-    paths, outcome = tuned
+    folders, outcome = tuned
     selected = outcome.results[1]
-    there = paths
     changes = {**SMALL_CHANGES, "training.learning_rate": learning_rate_of(selected)}
     (made,), _ = grid("smoke", tasks=["listops"], mechanisms=["local"], seeds=[1], changes=changes)
-    (plain,), _ = arena([made], there, LogTrials())
+    (plain,), _ = arena([made], paths, LogTrials())
     own = {"tuning", "seconds", "data_wait_seconds", "tokens_per_second", "peak_memory", "date"}
     own |= {"inference"}
     one, two = (
@@ -193,7 +192,7 @@ def test_selected_trial_equals_run_without_search(tuned, paths):
     )
     assert one == two
     assert plain.tuning is None
-    assert tiny.rescore(paths.record_file(made), "test", paths) == selected.scores["test"]
+    assert tiny.rescore(folders.record_file(made), "test", folders) == selected.scores["test"]
 
 
 def test_record_has_selection_rule_and_all_trials(tuned):
