@@ -42,7 +42,7 @@ def test_two_columns_suffice_for_a_table_with_the_baseline(cli, tmp_path, file, 
     assert tfidf.metrics["accuracy"] == 1.0  # a few words decide
     (result,) = load_results([tmp_path / "runs" / "own"])
     assert model.metrics["accuracy"] == pytest.approx(result.scores["test"].metrics["accuracy"])
-    assert result.config.training.patience == 3
+    assert (result.config.training.patience, result.config.training.word_vectors) == (3, "lsa")
     for part in (
         "TF-IDF",
         "Class weights: none.",

@@ -111,6 +111,7 @@ def different_value(value, field):
         "max_grad_norm": 0.5,
         "stop_at": 0.5,
         "patience": 3,
+        "word_vectors": "lsa",
         "stages": [{"steps": 1, "changes": {}, "keep_optimizer": True}],
     }
     if field in choices:

@@ -28,6 +28,7 @@ OWN = {
         "training.train_eval_examples",
         "training.stop_at",
         "training.patience",
+        "training.word_vectors",
         "training.schedule_over",
         "budget.kind",
         "budget.limit",

@@ -39,6 +39,7 @@ REJECTED = {
     },
     "precision": {"bf15": "precision should be 'no', 'bf16' or 'fp16', got 'bf15'"},
     "selection": {"test": "selection should be 'best validation' or 'last', got 'test'"},
+    "word_vectors": {"pca": "word_vectors should be 'random' or 'lsa', got 'pca'"},
     "weight_decay": {-0.1: "weight_decay must be at least 0"},
     "adam_epsilon": {0.0: "adam_epsilon must be positive"},
     "adam_betas": {

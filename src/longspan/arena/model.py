@@ -32,6 +32,8 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
         _check_start(start, task)
     elif config.model.adaptive_cutoffs:
         _check_frequencies(task)
+    if config.training.word_vectors != "random":
+        _check_word_vectors(config, task)
     fields = {
         "vocab_size": max(task.vocab_size, start.vocabulary if start else 0),
         "input_features": task.input_features,
@@ -152,6 +154,26 @@ def _check_frequencies(task: Task) -> None:
         f"model.adaptive_cutoffs require ids in the order of decreasing frequency, which "
         f"{task.info.name} does not have; use one of {', '.join(able)}, or set them to []"
     )
+
+
+def _check_word_vectors(config: RunConfig, task: Task) -> None:
+    """Refuse vectors of words where a checkpoint has them, or the model has no table of them.
+
+    Raises:
+        OptionError: the message names what the run has instead.
+    """
+    other = None
+    if config.start is not None:
+        other = "the run starts from a checkpoint, whose embeddings it keeps"
+    elif task.input_features is not None:
+        other = f"the inputs of {task.info.name} are numbers"
+    elif config.model.adaptive_cutoffs:
+        other = "model.adaptive_cutoffs give words several tables"
+    if other:
+        raise OptionError(
+            f"training.word_vectors={config.training.word_vectors} makes a table of embeddings, "
+            f"but {other}; set training.word_vectors=random"
+        )
 
 
 def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:

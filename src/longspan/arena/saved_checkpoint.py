@@ -98,6 +98,7 @@ class SavedCheckpoint:
             **self.encoding(task, extend_positions),
             **{f"model.{name}": x for name, x in model.items()},
             **{f"mechanism.{name}": x for name, x in options.items()},
+            "training.word_vectors": "random",  # those of the checkpoint are loaded
             "start.checkpoint": self.sha256,
             "start.positions": config.max_position_embeddings,
             "start.vocabulary": config.vocab_size,

@@ -65,6 +65,10 @@ class TrainingConfig:
         None,
         bounds=(1, MOST_STEPS),
     )
+    word_vectors: Literal["random", "lsa"] = setting(
+        "initial embeddings of tokens: random, or latent semantic analysis of the training texts",
+        "random",
+    )
     stages: Stages = setting("stages of the training; none: there is one", ())
 
     def __post_init__(self) -> None:

@@ -56,8 +56,12 @@ def _epochs_of_task(task: str, **limits: int) -> dict[str, dict[str, Any]]:
 
 
 def _import_values(task: str, **limits: int) -> dict[str, dict[str, Any]]:
-    """Return steps and encoding of an import: words, and a length that covers 95 % of texts."""
+    """Return steps and encoding of an import: words, and a length that covers 95 % of texts.
+
+    Embeddings of words that are to tell classes apart start as vectors of the training texts.
+    """
     cls = TASKS[task]
+    vectors = {}
     if issubclass(cls, BeirTask):
         options = _retrieval_options(cls.description)
     elif issubclass(cls, OwnSummaries):
@@ -65,7 +69,9 @@ def _import_values(task: str, **limits: int) -> dict[str, dict[str, Any]]:
     else:
         assert issubclass(cls, OwnTexts)
         options = _encoding(cls.description)
-    return {"task": options, "training": _steps(cls.description.sizes["train"], **limits)}
+        vectors = {"word_vectors": "lsa"} if cls.description.has_words else {}
+    steps = _steps(cls.description.sizes["train"], **limits)
+    return {"task": options, "training": {**steps, **vectors}}
 
 
 def _steps(
