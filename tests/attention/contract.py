@@ -2,7 +2,6 @@
 
 import copy
 import importlib.util
-import inspect
 import os
 import subprocess
 import sys
@@ -78,13 +77,6 @@ def build_small(name, causal=False, backend="torch", max_length=128, **sizes) ->
     sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": max_length, **sizes}
     options = {**MECHANISMS[name].small_options, **sizes}
     return build(name, causal=causal, backend=backend, **options).double()
-
-
-def build_unchecked(name, **options) -> Attention:
-    """Build without runtime type checks, so that the mechanism itself must reject the options."""
-    attention = MECHANISMS[name].__new__(MECHANISMS[name])
-    inspect.unwrap(type(attention).__init__)(attention, **options)
-    return attention
 
 
 def reference_copy(attention: Attention) -> Attention:

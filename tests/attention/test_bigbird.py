@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from longspan import build
 from longspan.attention.ops.softmax import softmax_reference
 from longspan.attention.patterns.block_rule import BlockRule
-from longspan.errors import OptionError
 
 # Runtime type checks use `random`; the strategies do not.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
@@ -260,26 +259,3 @@ def test_every_set_of_blocks_is_equally_likely():
     expected = list(itertools.combinations((1, 2, 6, 7, 8), 3))
     assert sorted(found) == expected
     assert max(abs(n - 2400) for n in found.values()) < 4 * 2400**0.5
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: bigbird(global_tokens=2), "global_tokens=2 requires form='etc'"),
-        (lambda: bigbird(form="etc", causal=True), "causal=True requires form='itc'"),
-        (lambda: bigbird(form="etc", global_blocks="first"), "'first' requires form='itc'"),
-        (lambda: bigbird(form="etc", sampling="original"), "'original' requires"),
-        (lambda: bigbird(causal=True, sampling="original"), "'original' requires"),
-        (
-            lambda: bigbird(global_blocks="first", sampling="original"),
-            "'original' requires",
-        ),
-        (
-            lambda: bigbird(form="etc", causal=True, global_blocks="first"),
-            "causal=True requires form.*; global_blocks='first' requires",
-        ),
-    ],
-)
-def test_invalid_options_are_rejected(make, message):
-    with pytest.raises(OptionError, match=message):
-        make()

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from contract import TOLERANCE, assert_near, build_unchecked, check_contract, key_masks, qkv
+from contract import TOLERANCE, assert_near, check_contract, key_masks, qkv
 
 from flop_counter import flop_counter
 from longspan import build
-from longspan.errors import InputError, OptionError
+from longspan.errors import InputError
 
 
 def linformer(max_length=40, rank=8, heads=3, **options):
@@ -190,19 +190,3 @@ def test_projection_columns_of_padding_get_no_gradient():
     attention.zero_grad()
     attention(*qkv(40), longest).sum().backward()
     assert not attention.projection.grad[..., 20:].any()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rank": []}, r"must have an entry for layer 0; got \[\]"),
-        ({"rank": [8], "layer": 1}, r"must have an entry for layer 1; got \[8\]"),
-        (
-            {"sharing": "layerwise", "rank": [8, 4]},
-            r"sharing='layerwise' requires one rank for all layers, got \[8, 4\]",
-        ),
-    ],
-)
-def test_invalid_options_are_rejected(options, message):
-    with pytest.raises(OptionError, match=message):
-        build_unchecked("linformer", heads=3, max_length=40, **options)

@@ -5,12 +5,11 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from contract import assert_near, build_unchecked, check_contract, full_and_causal, key_masks, qkv
+from contract import assert_near, check_contract, full_and_causal, key_masks, qkv
 
 from longspan import build
 from longspan.attention.ops.blocks import SharedKeys, pattern_attention
 from longspan.attention.patterns import BlockWindow, Causal, Global, Window
-from longspan.errors import OptionError
 
 SIZES = {"window": 6, "rank": 3, "segment": 4, "segment_rank": 2}
 
@@ -260,16 +259,3 @@ def test_shared_keys_join_the_softmax_of_a_pattern(pattern, per_query):
     weights = scores.masked_fill(~allowed, -torch.inf).softmax(-1).nan_to_num()
     expected = weights @ torch.cat([v, far_v], 2)
     assert_near(out[:, :, not_global], expected[:, :, not_global], "output")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"conv_kernel_size": 4}, r"must be odd, or 0 \(causal: 0\); got 4"),
-        ({"conv_kernel_size": 3, "causal": True}, r"must be odd, or 0 \(causal: 0\); got 3"),
-        ({"window": 15, "causal": True}, "causal=True requires window >= segment, got 15 and 16"),
-    ],
-)
-def test_invalid_options_are_rejected(options, message):
-    with pytest.raises(OptionError, match=message):
-        build_unchecked("long_short", heads=3, head_dim=8, **options)

@@ -15,7 +15,6 @@ from contract import (
 )
 
 from longspan import build
-from longspan.errors import OptionError
 
 
 def impulse_response(attention, length, direction=0):
@@ -103,16 +102,3 @@ def test_error_of_float32_does_not_grow_with_the_length(causal):
     error = (attention(*inputs) - exact).abs().amax((0, 1, 3)) / exact.abs().max()
     assert error.max() < 5e-7
     assert error[-500:].max() < 5 * error[:500].max()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"r_min": 0.9, "r_max": 0.5}, "0 <= r_min <= r_max <= 1, got r_min=0.9 and r_max=0.5"),
-        ({"r_max": 1.5}, "0 <= r_min <= r_max <= 1, got r_min=0.9 and r_max=1.5"),
-    ],
-    ids=str,
-)
-def test_invalid_options_are_refused(options, message):
-    with pytest.raises(OptionError, match=message):
-        build("lru", heads=2, **options)

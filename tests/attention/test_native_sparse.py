@@ -7,7 +7,6 @@ from contract import (
     HEADS,
     assert_equals_reference,
     assert_near,
-    build_unchecked,
     check_contract,
     full_and_causal,
     key_masks,
@@ -19,7 +18,6 @@ from contract import (
 from longspan import build
 from longspan.attention import LayerInput
 from longspan.attention.ops.softmax import softmax_reference
-from longspan.errors import OptionError
 
 SMALL = {"block": 4, "compressed_block": 2, "num_selected_blocks": 3, "window": 3}
 PARTS = {"compressed": 0, "selected": 1, "window": 2}
@@ -199,20 +197,6 @@ def test_steps_of_any_size_equal_forward(sizes):
     attention, inputs = native_sparse(window=6), qkv(64)
     out, _ = run_steps(attention, inputs, sizes, key_masks(64)["holes"])
     assert_near(out, attention(*inputs, key_masks(64)["holes"]), "output")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"compressed_block": 3}, "compressed_block must divide block=4, got 3"),
-        ({"shared_heads": 2}, "shared_heads must divide heads=3, got 2"),
-    ],
-)
-def test_invalid_options_are_rejected(options, message):
-    with pytest.raises(OptionError, match=message):
-        build_unchecked(
-            "native_sparse", heads=HEADS, head_dim=HEAD_DIM, width=24, **SMALL | options
-        )
 
 
 def test_dense_sizes_are_named():

@@ -6,7 +6,6 @@ import pytest
 import torch
 from contract import (
     assert_near,
-    build_unchecked,
     check_contract,
     full_and_causal,
     gradients,
@@ -17,7 +16,6 @@ from contract import (
 from flop_counter import flop_counter
 from longspan import build
 from longspan.attention.mechanisms.performer import random_rows
-from longspan.errors import OptionError
 
 
 def performer(features=64, head_dim=16, heads=3, **options):
@@ -293,18 +291,6 @@ def test_heads_layers_and_seeds_draw_different_rows():
     rows = rows / rows.norm(dim=1, keepdim=True)
     assert ((rows @ rows.T).abs() - torch.eye(12)).max() < 0.3
     assert torch.equal(drawn[0], performer().projection)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"features": None}, "'softmax': features must be a number, got None"),
-        ({"features": 7, "feature_map": "hyperbolic"}, "features must be an even number, got 7"),
-    ],
-)
-def test_invalid_options_are_rejected(options, message):
-    with pytest.raises(OptionError, match=message):
-        build_unchecked("performer", heads=3, head_dim=16, **options)
 
 
 def test_reset_rows_forget_the_scale_of_their_weights():

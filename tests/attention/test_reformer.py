@@ -7,7 +7,6 @@ from contract import (
     HEAD_DIM,
     HEADS,
     assert_near,
-    build_unchecked,
     full_and_causal,
     gradients,
     key_masks,
@@ -18,7 +17,6 @@ from contract import (
 from longspan.attention import build
 from longspan.attention.mechanisms.reformer import count_pairs_reference
 from longspan.attention.ops.hashing import RecentTokens, RotationHash
-from longspan.errors import OptionError
 
 
 def reformer(heads=HEADS, head_dim=HEAD_DIM, max_length=128, causal=False, **options):
@@ -360,23 +358,3 @@ def test_last_step_on_a_grid_equals_the_whole_row():
     attention, inputs = reformer(chunk=4, grid=8, causal=True), qkv(21)
     out, _ = run_steps(attention, inputs, (20, 1))
     assert_near(out[:, :, 20:], attention(*inputs)[:, :, 20:], "last row")
-
-
-INVALID_OPTIONS = [
-    ({"wrap": True, "causal": True}, "wrap=True excludes"),
-    ({"wrap": True, "same_bucket": True}, "wrap=True excludes"),
-    ({"grid": 96}, "grid must be a multiple of chunk=64, got 96"),
-    ({"grid": 64, "wrap": True}, "excludes wrap=True, which"),
-    ({"buckets": [4, 3]}, "a list of even numbers; got"),
-    ({"buckets": []}, "a list of even numbers; got"),
-    ({"buckets": 7}, "even number, above 128 a power of two; got 7"),
-    ({"buckets": 0}, "even number, above 128 a power of two; got 0"),
-    ({"buckets": -2}, "even number, above 128 a power of two; got -2"),
-    ({"buckets": 130}, "even number, above 128 a power of two; got 130"),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), INVALID_OPTIONS, ids=str)
-def test_invalid_options_are_rejected(options, message):
-    with pytest.raises(OptionError, match=message):
-        build_unchecked("reformer", heads=HEADS, head_dim=HEAD_DIM, max_length=128, **options)

@@ -8,7 +8,6 @@ from contract import (
     HEAD_DIM,
     HEADS,
     assert_near,
-    build_unchecked,
     check_contract,
     full_and_causal,
     qkv,
@@ -21,7 +20,6 @@ from longspan.attention.ops.block_sorting import (
     sinkhorn_normalize,
 )
 from longspan.attention.ops.open_sizes import split_blocks
-from longspan.errors import OptionError
 
 SIZES = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": 128}
 
@@ -301,15 +299,3 @@ def test_weight_too_small_to_divide_by_is_not_a_key():
     assert all(x.grad.isfinite().all() for x in (*inputs, S))
     expected = masked_attention(*(x[:, :, :4] for x in inputs), torch.ones(4, 4, dtype=torch.bool))
     assert_near(out[:, :, :4], expected, "keys of its own block only", 1e-5)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"temperature": 0.0}, r"temperature must be > 0, got 0\.0"),
-        ({"sortcut": 1, "causal": True}, "causal=True requires sortcut=None"),
-    ],
-)
-def test_invalid_options_are_rejected(options, message):
-    with pytest.raises(OptionError, match=message):
-        build_unchecked("sinkhorn", **(SIZES | options))

@@ -322,25 +322,6 @@ def test_mechanisms_without_sinks_refuse_them():
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("local", {"sink_logit": True}, "heads is required .* with sink_logit=True"),
-        ("full", {"sink_logit": True}, "heads is required .* with sink_logit=True"),
-        ("local", {"sink_tokens": True}, "sink_tokens must be an integer"),
-        ("blockwise", {"neighbors": [1, 1], "sink_tokens": 2}, "requires .*circle=False"),
-        (
-            "longformer",
-            {"sink_logit": True, "global_projections": True, "heads": 2, "head_dim": 8},
-            "sink_logit=True requires global_projections=False",
-        ),
-    ],
-)
-def test_invalid_options_are_refused(name, options, message):
-    with pytest.raises(OptionError, match=message):
-        build(name, **options)
-
-
-@pytest.mark.parametrize(
     ("logits", "message"),
     [
         (LOGITS[:2], r"must have shape \(3,\), one per head, got \(2,\)"),

@@ -165,23 +165,6 @@ def test_prompt_step_costs_the_same_as_forward(kind):
     assert flops[0] == flops[1]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"groups": 1025}, "groups must be at most 1,024, got 1025"),
-        ({"stride": 8, "summary": 3, "groups": 3}, "groups must be <= stride, got 9 and 8"),
-        (
-            {"kind": "strided", "groups": 2},
-            "groups > 1 requires kind='fixed', got groups=2",
-        ),
-        ({"head_patterns": "separate", "heads": 1}, "requires heads >= 2, got 1"),
-    ],
-)
-def test_invalid_options_are_rejected(options, message):
-    with pytest.raises(OptionError, match=message):
-        sparse_transformer(**{"kind": "fixed", **options})
-
-
 def test_strided_sets_have_no_summary_columns():
     with pytest.raises(OptionError, match="summary requires kind='fixed', got summary=8"):
         build("sparse_transformer", heads=2, max_length=64, summary=8)

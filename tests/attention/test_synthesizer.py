@@ -6,7 +6,6 @@ import pytest
 import torch
 from contract import (
     assert_near,
-    build_unchecked,
     check_contract,
     full_and_causal,
     key_masks,
@@ -15,7 +14,6 @@ from contract import (
 )
 
 from longspan import build
-from longspan.errors import OptionError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.attention_layer import SelfAttention
 
@@ -210,16 +208,3 @@ def test_model_projects_only_the_inputs_that_are_read():
         expected = projections * 2 * 9 * 16 * 16 + feed_forward + attention_flops
         counted = LongspanForSequenceClassification.flops(config, {"input_ids": (9,)})
         assert counted == config.num_hidden_layers * expected + head
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"scores": "dense+vanilla"}, r"different names of dot, dense, .*joined by \+; got 'dense"),
-        ({"scores": "random+random"}, "different names of .*; got 'random"),
-        ({"scores": ""}, "different names of .*; got ''"),
-    ],
-)
-def test_invalid_options_are_rejected(options, message):
-    with pytest.raises(OptionError, match=message):
-        build_unchecked("synthesizer", heads=3, head_dim=8, max_length=9, **options)

@@ -16,7 +16,6 @@ from contract import (
 from flop_counter import flop_counter
 from longspan import build
 from longspan.attention.ops.softmax import softmax_reference
-from longspan.errors import OptionError
 
 WINDOWED = [("local", {"window": 4}), ("blockwise", {"block": 8}), ("disjoint", {"block": 8})]
 every_window = pytest.mark.parametrize(("name", "options"), WINDOWED, ids=[n for n, _ in WINDOWED])
@@ -128,18 +127,3 @@ def test_circle_equals_shifted_blocks(neighbors, grid):
     counts = attention._counts(T)
     assert attention.pairs(T) == counts.sum()
     assert attention.backend_used == "torch"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"neighbors": [1]}, r"neighbors must be two numbers, before and after, got \[1\]"),
-        ({"grid": 6}, "grid must be a multiple of block=4, and requires neighbors, got 6"),
-        ({"neighbors": None}, "grid must be a multiple of block=4, and requires neighbors, got 12"),
-        ({"neighbors": None, "grid": None, "circle": False}, "circle=False requires neighbors"),
-    ],
-    ids=str,
-)
-def test_invalid_neighbors_are_rejected(options, message):
-    with pytest.raises(OptionError, match=message):
-        circle(**options)
