@@ -13,16 +13,7 @@ from longspan.tasks.lra import cifar
 from longspan.tasks.lra import text as imdb
 
 datasets = pytest.importorskip("datasets")
-
-
-@pytest.fixture(autouse=True)
-def offline(monkeypatch, tmp_path):
-    """Disable the network and use a separate cache."""
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "hf"))
-    datasets.disable_progress_bars()
-    yield
-    datasets.enable_progress_bars()
+pytestmark = pytest.mark.usefixtures("offline")
 
 
 def reviews(place, parts=("train", "test")):

@@ -12,19 +12,10 @@ from longspan.data.sources.text import FileFormat, ReadingReport
 from longspan.errors import DataError
 
 datasets = pytest.importorskip("datasets")
+pytestmark = pytest.mark.usefixtures("offline")
 CLASSES = ["no", "yes"]
 ROWS = [(f"text number {n}", n % 2) for n in range(40)]
 REQUEST = TextsRequest(text="text", target="label")
-
-
-@pytest.fixture(autouse=True)
-def offline(monkeypatch, tmp_path):
-    """Disable the network and use a separate cache."""
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "hf"))
-    datasets.disable_progress_bars()
-    yield
-    datasets.enable_progress_bars()
 
 
 def make_set(rows=ROWS):
