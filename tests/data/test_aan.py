@@ -177,7 +177,7 @@ def test_missing_files_are_named(tmp_path):
         ("1\tP00", r"pairs\.train\.tsv: line 3 has 2 columns, expected 3: label, id, id"),
         ("", "line 3 has 1 columns"),
         ("1\tP00\tP01\ttext", "line 3 has 4 columns"),
-        ("2\tP00\tP01", "line 3 has label b'2', expected 0 or 1"),
+        ("2\tP00\tP01", "line 3: label b'2'; expected 0 or 1"),
         ("-1\tP00\tP01", "line 3 has label b'-1'"),
         ("0.5\tP00\tP01", r"line 3 has label b'0\.5'"),
         ("P00\t1\tP01", "line 3 has label b'P00'"),

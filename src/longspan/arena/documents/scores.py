@@ -76,9 +76,7 @@ def score_documents(
         raise OptionError(f"{record} was trained on {task.info.name}, which is no import of texts")
     kind = cast(Kind, task.description.kind)
     splits = load_splits(task.folder, task.description)
-    targets: dict[str, np.ndarray] = {
-        name: _read_targets(x.targets, task) for name, x in splits.items()
-    }
+    targets = {name: _read_targets(x.targets, task) for name, x in splits.items()}
     metrics = choose_metrics(metric, kind)
     scored = _Scored(targets[split], kind, task.description.classes, metrics, threshold)
     scores = predict_split(run, split)
@@ -108,7 +106,7 @@ def score_documents(
 def _fit_baseline(
     task: OwnTexts,
     texts: dict[str, list[tuple[str, ...]]],
-    targets: dict[str, np.ndarray],
+    targets: dict[Any, np.ndarray],
     split: Split,
     scored: _Scored,
 ) -> Baseline:

@@ -209,6 +209,18 @@ def _is_text(line: bytes, encoding: str) -> bool:
         return False
 
 
+def decode_utf8(raw: bytes, where: str | Path) -> str:
+    """Return bytes as text.
+
+    Raises:
+        DataError: they are not UTF-8; the message has the place.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where} is not UTF-8 text (byte {error.start})") from error
+
+
 def refuse_zero_byte(texts: Iterable[str], where: str) -> None:
     """Refuse texts with a zero byte, which a binary file has.
 

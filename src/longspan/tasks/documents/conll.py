@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
+from longspan.data.sources.text import decode_utf8
 from longspan.errors import DataError, InputError, MissingSourceError
 from longspan.files import explain_read_error, file_sha256, read_file
 from longspan.metrics.coreference import Mention
@@ -120,9 +121,7 @@ def read_documents(path: Path) -> Iterator[Document]:
         UnreadableError: the system does not read it now.
     """
     try:
-        text = read_file(path).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
+        text = decode_utf8(read_file(path), path)
     except OSError as error:
         raise explain_read_error(path, error) from error
     document: _Builder | None = None

@@ -29,6 +29,7 @@ from longspan.data.source_files import (
     search_paths,
     usual_folders,
 )
+from longspan.data.sources.text import decode_utf8
 from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import END, WordVocabulary
 from longspan.errors import DataError, MissingSourceError
@@ -153,7 +154,7 @@ def read_lines(copy: SourceFiles, split: str) -> Iterator[list[str]]:
     for member in archives.read_members(copy.path, match, _LIMITS):
         is_present = True
         for where, line in member.lines(LONGEST):
-            yield _decode(line, where).split()
+            yield decode_utf8(line, where).split()
     if not is_present:
         raise DataError(f"{copy.path} lacks {name}; fetch the whole set again")
 
@@ -217,13 +218,6 @@ def read_split(
 
 def _is_title(line: list[str]) -> bool:
     return _TITLE.fullmatch(" ".join(line)) is not None
-
-
-def _decode(line: bytes, where: str) -> str:
-    try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{where} is not UTF-8 text (byte {error.start})") from error
 
 
 _NOTES = (

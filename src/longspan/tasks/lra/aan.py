@@ -24,7 +24,7 @@ from longspan.data.store import Ragged, SequenceWriter
 from longspan.errors import DataError
 from longspan.files import open_file
 from longspan.tasks.lra import release as lra_release
-from longspan.tasks.lra.release import LraFiles, Pair, Split
+from longspan.tasks.lra.release import LraFiles, Pair, Split, pair_label
 
 LONGEST = 10_000  # bytes of a paper that are read
 LABELS = ("no citation", "citation")
@@ -35,7 +35,6 @@ _FILES: dict[Split, str] = {
     "validation": "pairs.eval.tsv",
     "test": "pairs.test.tsv",
 }
-_VALUES = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 
 
 BY_ID = "pairs by id"  # form of such a copy
@@ -236,13 +235,12 @@ def _parse_pair(line: bytes, where: str, split: Split, texts: Mapping[str, bytes
     columns = line.split(b"\t")
     if len(columns) != 3:
         raise DataError(f"{where} has {len(columns)} columns, expected 3: label, id, id")
-    if columns[0] not in _VALUES:
-        raise DataError(f"{where} has label {columns[0]!r:.20}, expected 0 or 1")
+    label = pair_label(columns[0], where)
     first, second = (column.decode("utf-8", errors="replace") for column in columns[1:])
     for paper in (first, second):
         if paper not in texts:
             raise DataError(f"{where} names paper {paper!r:.40}, which {_PAPERS} does not contain")
-    return Pair(split, _VALUES[columns[0]], (first, second), (texts[first], texts[second]))
+    return Pair(split, label, (first, second), (texts[first], texts[second]))
 
 
 def _read_papers(path: Path) -> dict[str, bytes]:

@@ -18,6 +18,7 @@ import numpy as np
 from longspan.data import archives
 from longspan.data.own_splits import Split
 from longspan.data.source_files import SourceFiles, format_paths, search_paths
+from longspan.data.sources.text import decode_utf8
 from longspan.errors import DataError, MissingSourceError
 from longspan.tasks.lra import pathfinder_release as lra_pathfinder
 from longspan.tasks.lra.generators.listops import VOCABULARY, ids_to_symbols, parse
@@ -181,12 +182,8 @@ def read_pairs(source: LraFiles) -> Iterator[Pair]:
             raise DataError(
                 f"{where} has {len(fields)} columns; expected 5: label, two ids, two texts"
             )
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{where} is not UTF-8 text (byte {error.start})") from error
-        _, first, second, *_ = text.split("\t", 3)
-        label = _pair_label(fields[0], where)
+        _, first, second, *_ = decode_utf8(line, where).split("\t", 3)
+        label = pair_label(fields[0], where)
         yield Pair(split, label, (first, second), (fields[3], fields[4]))
 
 
@@ -283,7 +280,8 @@ def _check_value(tokens: np.ndarray, value: int, where: str) -> None:
         raise DataError(f"{where}: label {value}, but the expression has the value {true}")
 
 
-def _pair_label(text: bytes, where: str) -> int:
+def pair_label(text: bytes, where: str) -> int:
+    """Return the label of a pair, which is written as 1 or 1.0."""
     with contextlib.suppress(ValueError):
         if (label := float(text)) in (0, 1):
             return int(label)

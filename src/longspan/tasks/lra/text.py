@@ -34,6 +34,7 @@ from longspan.data.source_files import (
     find_most_complete,
     usual_folders,
 )
+from longspan.data.sources.text import decode_utf8
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import DataError
 from longspan.tasks.base import ProgressCallback, Split
@@ -121,11 +122,7 @@ def _copies_in(path: Path) -> Iterator[CountedFiles]:
 
 def _check_text(raw: bytes, where: str) -> bytes:
     """Return the review if it is UTF-8 and not empty."""
-    try:
-        raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{where} is not UTF-8 text (byte {error.start})") from error
-    if not raw:
+    if not decode_utf8(raw, where):
         raise DataError(f"{where} is empty; expected a review")
     return raw
 

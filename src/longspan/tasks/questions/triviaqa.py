@@ -96,8 +96,8 @@ def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
             files = {x: (root / "qa" / name.format(domain),) for x, name in _FILES.items()}
             if all(x.is_file() for (x,) in files.values()) and (root / _ROOT).is_dir():
                 return TriviaQAFiles(form="folder", path=root, files=files, domain=domain)
-        shards = {x: split_files(path, name) for x, name in _HUB_SPLITS.items()}
-        if data is not None and all(shards.values()):
+        shards = {x: split_files(path, y) for x, y in _HUB_SPLITS.items() if data is not None}
+        if shards and all(shards.values()):
             return TriviaQAFiles(form="parquet", path=path, files=shards, domain=domain)
     raise MissingSourceError(
         f"TriviaQA ({domain}) is not here (searched {format_paths(paths)}); download {URL}, and "

@@ -90,7 +90,7 @@ class SummaryOptions(EncodingOptions):
 
 
 _LEAD = "lead"
-WITHOUT_TOKEN, LOSING_LETTERS = "without_token", "losing_letters"
+_UNREAD = WITHOUT_TOKEN, LOSING_LETTERS = "without_token", "losing_letters"
 EMPTY_DOCUMENT, EMPTY_SUMMARY = "empty_document", "empty_summary"
 
 
@@ -291,9 +291,7 @@ class SummaryTask(EncodedTextTask):
                 **{x: {s: sums[s][x] for s in SPLITS} for x in ("cut", "cut_summaries")},
                 "cases": cases,
                 _LEAD: {s: {x: y / len(parts[s]) for x, y in lead[s].items()} for s in HELD_OUT},
-                "references": {
-                    x: sum(sums[s][x] for s in SPLITS) for x in (WITHOUT_TOKEN, LOSING_LETTERS)
-                },
+                "references": {x: sum(y[x] for y in sums.values()) for x in _UNREAD},
                 "lead_words": round(sums["train"]["words"] / len(parts["train"]), 2),
                 **tokenizer.facts,
             },
