@@ -23,6 +23,7 @@ from longspan.arena.executors.runner import ExperimentRunner, RemoteGrid
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
 from longspan.arena.plugins import Plugin, loaded_plugins, restore_plugins
+from longspan.arena.run import run
 from longspan.bounds import MOST_WORKERS, check_range
 from longspan.errors import OptionError, RunError
 from longspan.processes import exit_with_parent
@@ -268,7 +269,7 @@ def serve_experiments(
     try:
         while (job := pipe.recv()) is not None:
             index, experiment = job
-            outcome = runner.serve(experiment, functools.partial(_send, pipe, index))
+            outcome = runner.serve(experiment, functools.partial(_send, pipe, index), run)
             _send(pipe, index, outcome)
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         pass
