@@ -8,7 +8,7 @@ cost is one call for each group. Otherwise one group has all rows.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -195,15 +195,15 @@ def step_groups(
         return mixed, (RowGroup(cache=cache),), loss
     out, stepped, losses = v.new_zeros(*q.shape[:3], v.shape[3]), [], []
     for group in groups:
-        source = layer_input
+        rows, source = cast(Tensor, group.rows), layer_input
         if source is not None:
             source = dataclasses.replace(source, states=group.take(source.states, 1))
         tensors = (group.take(x, 2) for x in (q, k, v))
         mixed, cache, loss = step(*tensors, group.cache, group.take(mask, 1), source)
-        out = out.index_copy(0, group.rows, F.pad(mixed, (0, 0, group.start, 0)))
-        stepped.append(RowGroup(group.rows, 0, cache))
+        out = out.index_copy(0, rows, F.pad(mixed, (0, 0, group.start, 0)))
+        stepped.append(RowGroup(rows, 0, cache))
         if loss is not None:
-            losses.append(loss * len(group.rows) / len(q))
+            losses.append(loss * len(rows) / len(q))
     total = torch.stack(losses).sum() if losses else None
     return out, tuple(stepped), total
 

@@ -23,7 +23,8 @@ def find_steps(run_dir: Path) -> list[Path]:
 
 def find_best(run_dir: Path) -> Path | None:
     """Return the best model of a run so far; None before the first evaluation."""
-    return (_find(run_dir, "best-*") or [None])[-1]
+    best = _find(run_dir, "best-*")
+    return best[-1] if best else None
 
 
 def saved_step(run_dir: Path) -> int | None:
