@@ -165,6 +165,28 @@ def forward(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> Any:
     return output
 
 
+@torch.no_grad()
+def assert_equal_parts(
+    ours: PreTrainedModel,
+    theirs: PreTrainedModel,
+    inputs: dict[str, torch.Tensor],
+    atol: float = 2e-5,
+    rtol: float = 1e-5,
+) -> None:
+    """Compare the states of all layers of an encoder and its decoder, the logits and the loss.
+
+    The states within LED's encoder include padding to a multiple of its window.
+    """
+    mine, other = (x(**inputs, output_hidden_states=True, use_cache=False) for x in (ours, theirs))
+    real = inputs["attention_mask"].bool()
+    states = zip(mine.encoder_hidden_states, other.encoder_hidden_states, strict=True)
+    pairs = [(a[real], b[:, : real.shape[1]][real]) for a, b in states]
+    pairs += zip(mine.decoder_hidden_states, other.decoder_hidden_states, strict=True)
+    pairs += [(mine[field], other[field]) for field in ("logits", "loss") if field in other]
+    for a, b in pairs:
+        torch.testing.assert_close(a, b, atol=atol, rtol=rtol)
+
+
 def draw(model: PreTrainedModel) -> PreTrainedModel:
     """Add noise to all parameters of a model."""
     torch.manual_seed(0)

@@ -26,22 +26,22 @@ from test_contract_traits import check_row_sums
 from longspan.attention import MECHANISMS, Inputs
 from longspan.attention.ops.pattern_base import PatternAttention
 
-FILE = Path(__file__).parent / "unpublished.py"
 ROOT = Path(__file__).parents[2]
-NAMES = ("example_gate", "example_off_by_one")
+FILE = Path(__file__).parent / "unpublished.py"
+NAMES = ("example_off_by_one", "gated_window")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def plugin():
-    """Register the mechanisms of the file for this module only."""
+    """Register the mechanisms of the files for this module only."""
     before = dict(MECHANISMS)
-    yield import_mechanisms(str(FILE))
+    yield [import_mechanisms(str(x)) for x in (FILE, ROOT / "tests" / "gated_window.py")]
     MECHANISMS.clear()
     MECHANISMS.update(before)
 
 
 def test_file_registers_its_mechanisms(plugin):
-    assert plugin == set(NAMES)
+    assert plugin == [{name} for name in NAMES]
 
 
 @full_and_causal
@@ -54,7 +54,8 @@ def test_weights_that_are_not_normalized_obey_the_contract(name, causal):
 
 
 def test_bias_without_global_tokens_is_no_global_mask():
-    attention, bias = build_small("example_gate"), torch.randn(1, 1, 9, 9).double()
+    attention, bias = build_small("gated_window"), torch.randn(1, 1, 9, 9).double()
+    attention.traits = dataclasses.replace(attention.traits, global_tokens=False)
     out = attention(*qkv(9), bias=bias)
     torch.testing.assert_close(out, reference_copy(attention)(*qkv(9), bias=bias))
     assert not torch.allclose(out, attention(*qkv(9)))
@@ -72,8 +73,8 @@ def test_off_by_one_softmax_equals_its_formula():
 @pytest.mark.parametrize(
     ("name", "claim", "remedy"),
     [
-        ("example_gate", "one", "at most one"),
-        ("example_gate", "any", "at most one"),
+        ("gated_window", "one", "at most one"),
+        ("gated_window", "any", "at most one"),
         ("local", "at most one", "one"),
         ("local", "any", "one"),
         ("nystrom", "one", "any"),
@@ -95,7 +96,7 @@ def test_wrong_claim_of_row_sums_is_found_and_named(name, claim, remedy):
     ],
 )
 def test_steps_without_the_gate_name_the_remedy(advance, kind, message):
-    gated = MECHANISMS["example_gate"]
+    gated = MECHANISMS["gated_window"]
     own = {} if advance is None else {"advance": advance}
     ungated = type("Ungated", (gated,), own)(heads=HEADS, head_dim=HEAD_DIM, causal=True)
     inputs = qkv(9)

@@ -269,11 +269,16 @@ def test_one_hot_inputs_equal_token_ids(small, pooling, position):
     torch.testing.assert_close(found.pooler_output, expected.pooler_output)
 
 
+BOTH_KINDS = {"input_ids": torch.ones(2, 3, dtype=torch.long), "input_values": torch.rand(2, 3, 2)}
+
+
 @pytest.mark.parametrize(
     ("features", "inputs", "message"),
     [
         (None, {}, r"takes input_ids or inputs_embeds only \(input_features=None\)"),
         (None, {"input_values": torch.rand(2, 3, 1)}, "takes input_ids or"),
+        (None, BOTH_KINDS, "only"),
+        (2, BOTH_KINDS, "only"),
         (2, {"input_ids": torch.ones(2, 3, dtype=torch.long)}, "takes input_values or .*=2"),
         (2, {}, "takes input_values or"),
         (2, {"input_values": torch.rand(2, 3)}, r"must have shape \(B, T, 2\), got \(2, 3\)"),
@@ -286,13 +291,6 @@ def test_wrong_kind_of_inputs_is_rejected(small, monkeypatch, features, inputs, 
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     with pytest.raises(InputError, match=message):
         LongspanModel(small(input_features=features))(**inputs)
-
-
-def test_token_ids_with_continuous_inputs_are_rejected(small):
-    ids, values = torch.ones(2, 3, dtype=torch.long), torch.rand(2, 3, 2)
-    for features in (None, 2):
-        with pytest.raises(InputError, match="only"):
-            LongspanModel(small(input_features=features))(ids, input_values=values)
 
 
 def test_continuous_inputs_have_linear_embedding(small):

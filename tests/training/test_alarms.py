@@ -88,23 +88,21 @@ def test_chance_interval_is_binomial():
     assert at_chance(*state(curve([1_044 / 2_000] * 8), examples=200))
 
 
-def test_curve_that_leaves_chance_early_raises_no_alarm():
-    """Follow ListOps under lra-small: majority class for a seventh of the steps, then 35 %."""
-    leaving = [0.174, 0.176, *([0.33, 0.35, 0.36] * 6)]
-    assert alarms_of(leaving, majority=0.174) == []
-    late = [*[0.17] * 7, 0.31, *[0.35] * 12]
-    assert alarms_of(late, majority=0.174) == [("chance", 350)]
-
-
-def test_single_evaluation_above_chance_prevents_alarm():
-    assert alarms_of([*[0.5] * 5, 0.56, 0.5, 0.56, 0.5, 0.56, 0.6, 0.6], majority=0.5) == []
-
-
-def test_chance_is_majority_baseline():
-    """Use a class of 90 % of the examples: accuracies of 90 % and 60 % are both at chance."""
-    assert alarms_of([0.9] * 8, majority=0.9) == [("chance", 350)]
-    assert alarms_of([0.6] * 8, majority=0.9) == [("chance", 350)]
-    assert alarms_of([0.6] * 8, majority=0.5) == []
+@pytest.mark.parametrize(
+    ("accuracies", "majority", "expected"),
+    [
+        # ListOps under lra-small: the majority class for a seventh of the steps, then 35 %.
+        ([0.174, 0.176, *([0.33, 0.35, 0.36] * 6)], 0.174, []),
+        ([*[0.17] * 7, 0.31, *[0.35] * 12], 0.174, [("chance", 350)]),
+        ([*[0.5] * 5, 0.56, 0.5, 0.56, 0.5, 0.56, 0.6, 0.6], 0.5, []),
+        ([0.9] * 8, 0.9, [("chance", 350)]),
+        ([0.6] * 8, 0.9, [("chance", 350)]),
+        ([0.6] * 8, 0.5, []),
+    ],
+    ids=["leaves early", "leaves late", "above at times", "at majority", "below", "above"],
+)
+def test_chance_is_that_of_the_majority_class(accuracies, majority, expected):
+    assert alarms_of(accuracies, majority=majority) == expected
 
 
 def test_chance_alarm_requires_three_evaluations():

@@ -216,16 +216,6 @@ def test_compression_learns_from_its_auxiliary_loss_alone(learns, task, tmp_path
     assert set(equal.values()) == {not learns}
 
 
-def test_a_memory_reaches_what_segments_do_not(task, tmp_path):
-    """Phrases have 40 letters: segments of 16 with a memory of 48 see the last repetition."""
-    losses = {}
-    for memory in (0, 48):
-        model = make_model(memory=memory)
-        outcome = train(model, task, tmp_path / str(memory), recipe(steps=150, evaluate_every=150))
-        losses[memory] = outcome.scores["test"].metrics["bits_per_byte"]
-    assert losses[48] < losses[0] - 0.3, losses
-
-
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(task, tmp_path):
     config = recipe(gradient_accumulation_steps=2)
     whole = make_model("compressive", 0.1)

@@ -77,28 +77,13 @@ def make_inputs(padding="right"):
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-@torch.no_grad()
-def assert_equal_outputs(ours, theirs, inputs, **tolerance):
-    """Compare the states of all layers of both parts, the logits and the loss."""
-    flags = {"output_hidden_states": True, "use_cache": False}
-    mine, other = (model(**inputs, **flags) for model in (ours, theirs))
-    tolerance = tolerance or TOLERANCE
-    real = inputs["attention_mask"].bool()
-    for field, rows in (("encoder_hidden_states", real), ("decoder_hidden_states", ...)):
-        for a, b in zip(mine[field], other[field], strict=True):
-            torch.testing.assert_close(a[rows], b[rows], **tolerance)
-    for field in ("logits", "loss"):
-        if field in other:
-            torch.testing.assert_close(mine[field], other[field], **tolerance)
-
-
 @pytest.mark.parametrize("attention", COVERING)
 @pytest.mark.parametrize("padding", ["right", "left"])
 def test_outputs_equal_source(source, attention, padding):
     theirs, folder = source
     made = longify(folder, attention=attention, options=COVERING[attention], max_length=LONG)
     assert type(made.model) is LongspanForConditionalGeneration
-    assert_equal_outputs(made.model, theirs, make_inputs(padding))
+    short_sources.assert_equal_parts(made.model, theirs, make_inputs(padding))
 
 
 @pytest.mark.parametrize("padding", ["right", "left"])
@@ -106,7 +91,7 @@ def test_converted_model_equals_source_in_float64(source, padding):
     theirs, folder = source
     theirs.double().save_pretrained(folder)
     made = convert(folder).model
-    assert_equal_outputs(made, theirs, make_inputs(padding), atol=1e-10, rtol=1e-10)
+    short_sources.assert_equal_parts(made, theirs, make_inputs(padding), atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("attention", COVERING)
@@ -115,7 +100,7 @@ def test_gradients_equal_source(source, attention):
     theirs.double().save_pretrained(folder)
     made = longify(folder, attention=attention, options=COVERING[attention], max_length=LENGTH)
     inputs = make_inputs()
-    assert_equal_outputs(made.model, theirs, inputs, atol=1e-10, rtol=1e-10)
+    short_sources.assert_equal_parts(made.model, theirs, inputs, atol=1e-10, rtol=1e-10)
     for model in (made.model, theirs):
         model(**inputs).loss.backward()
     ours, others = (dict(x.named_parameters()) for x in (made.model, theirs))
@@ -267,7 +252,7 @@ def test_copies_of_the_word_embeddings_are_dropped_with_reason(bart):
     save_file(weights | copies, path)
     made = longify(bart[1], attention="full", max_length=LONG)
     assert made.model.config.tie_word_embeddings
-    assert_equal_outputs(made.model, bart[0], make_inputs())
+    short_sources.assert_equal_parts(made.model, bart[0], make_inputs())
     tied = "dropped: equals the word embeddings, to which it is tied"
     assert {row.source: row.action for row in made.weights if row.target is None} == {
         "model.shared.weight": f"dropped: {names[0]} is used",
@@ -287,7 +272,7 @@ def test_embeddings_of_their_own_are_not_tied(tmp_path):
     ]
     assert not torch.equal(*words)
     ours = LongspanForConditionalGeneration.from_pretrained(tmp_path / "out").eval()
-    assert_equal_outputs(ours, theirs, make_inputs())
+    short_sources.assert_equal_parts(ours, theirs, make_inputs())
 
 
 def test_output_matrix_that_differs_from_the_embeddings_is_not_tied(bart):
@@ -299,7 +284,7 @@ def test_output_matrix_that_differs_from_the_embeddings_is_not_tied(bart):
     made = longify(bart[1], attention="full", max_length=LONG).model
     assert torch.equal(made.lm_head.weight, own)
     theirs = BartForConditionalGeneration.from_pretrained(bart[1]).eval()
-    assert_equal_outputs(made, theirs, make_inputs())
+    short_sources.assert_equal_parts(made, theirs, make_inputs())
 
 
 # Heads
