@@ -177,6 +177,12 @@ def test_larger_sizes_are_tried_until_memory_exceeds_limit(monkeypatch, needs, t
     assert resolved.changes == {"mechanism.window": chosen}
 
 
+def test_size_rejected_by_mechanism_does_not_fit():
+    experiment, task = budgeted_experiment("memory=1GiB", "local")
+    assert count_bytes(experiment, task, -3) is None
+    assert count_bytes(experiment, task, 8) > 0
+
+
 def test_microbatch_budget_splits_into_the_fewest_that_fit(monkeypatch):
     experiment, task = budgeted_experiment("microbatch=1", "local", {"training.batch_size": 4})
     name = "training.gradient_accumulation_steps"
