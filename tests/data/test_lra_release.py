@@ -269,7 +269,11 @@ def test_compressed_table_is_read_if_there_is_no_plain_one(tmp_path):
     files["basic_val.tsv"] = LISTOPS_FILES["basic_val.tsv"]
     files["basic_val.tsv.gz"] = b"never read"
     source = find(unpacked(tmp_path, files), LISTOPS)
-    assert source.files == ["basic_train.tsv.gz", "basic_val.tsv", "basic_test.tsv.gz"]
+    assert [x.name for x in source.paths] == [
+        "basic_train.tsv.gz",
+        "basic_val.tsv",
+        "basic_test.tsv.gz",
+    ]
     del files["basic_val.tsv.gz"]
     packed = find(tarred(tmp_path / "all.tar.gz", files), LISTOPS)
     assert read_listops(source) == read_listops(packed)

@@ -24,7 +24,6 @@ from typing import NamedTuple, NoReturn, cast
 
 from longspan.errors import DataError, reason_of
 from longspan.files import check_file, open_file
-from longspan.space import format_bytes
 
 _READ_ERRORS = (
     EOFError,
@@ -98,9 +97,9 @@ class Member:
                 text = line.removesuffix(b"\n").removesuffix(b"\r")
                 count += len(line)
                 if len(text) > longest:
-                    raise DataError(f"{where} has more than {format_bytes(longest)}")
+                    raise DataError(f"{where} has more than {_format_size(longest)}")
                 if count > self._most:
-                    raise DataError(f"{self.where} unpacks to more than {format_bytes(self._most)}")
+                    raise DataError(f"{self.where} unpacks to more than {_format_size(self._most)}")
                 yield where, text
 
 
@@ -200,11 +199,11 @@ class _Usage:
             description = f"{size} bytes" if is_regular else "a link, a folder or a device"
             raise DataError(
                 f"{where} is {description}; expected a regular file of at most "
-                f"{format_bytes(self.limits.member)}"
+                f"{_format_size(self.limits.member)}"
             )
         self.bytes += size
         if self.bytes > self.limits.total:
-            total = format_bytes(self.limits.total)
+            total = _format_size(self.limits.total)
             raise DataError(f"{self.path}: the files to read have more than {total} in total")
 
 
@@ -303,6 +302,14 @@ def _filter_name(path: Path, info: tarfile.TarInfo) -> str:
         return os.path.normpath(tarfile.data_filter(info, str(path.parent)).name)
     except tarfile.FilterError as error:
         raise DataError(f"{path} contains {info.name!r}, which is unsafe ({error})") from error
+
+
+def _format_size(count: int) -> str:
+    """Format a limit: 1 MiB, or 1000 bytes."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB")):
+        if count % unit == 0:
+            return f"{count // unit} {name}"
+    return f"{count} bytes"
 
 
 @contextlib.contextmanager

@@ -49,7 +49,7 @@ def rouge(summary: str, reference: str, rule: RougeRule = "unicode") -> dict[str
         rule: rule of the tokens.
     """
     scores = _scorer(rule).score(reference, summary)
-    return {x: scores[name].fmeasure for x, name in zip(ROUGE[rule], _TITLES, strict=True)}
+    return {x: float(scores[name].fmeasure) for x, name in zip(ROUGE[rule], _TITLES, strict=True)}
 
 
 def has_token(text: str, rule: RougeRule = "unicode") -> bool:
