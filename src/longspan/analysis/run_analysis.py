@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -91,8 +91,7 @@ def analyze_run(
         refusal = str(error)
     analysis = Analysis(
         **run_fields(Analysis, run.result),
-        positions=position_similarity(encoder, task.image_side),
-        tokens=token_similarity(encoder),
+        **_embeddings(encoder, task),
         split=SPLIT,
         spans=spans,
         spectra=spectra,
@@ -113,6 +112,11 @@ def _check_layout(record: Path, task: Task) -> None:
             f"model; {record.name} is an encoder-decoder of {task.info.name}. Name the record of a "
             "run on another task, such as the pretraining of its encoder"
         )
+
+
+def _embeddings(encoder: LongspanModel, task: Task) -> dict[str, Any]:
+    side = task.image_side
+    return {"positions": position_similarity(encoder, side), "tokens": token_similarity(encoder)}
 
 
 def _check_counts(samples: int, examples: int) -> None:

@@ -1,7 +1,7 @@
 """Text generation with a saved causal language model."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -97,20 +97,10 @@ def generate(
     decoder = None if codec is None else IncrementalDecoder(codec.decode, prompt)
     ids: list[int] = []
     pieces: list[str] = []
-
-    def write(piece: str) -> None:
+    for piece in _pieces(run, decoder, ids):
         pieces.append(piece)
         if on_text is not None and piece:
             on_text(piece)
-
-    for token in run:
-        if decoder is None:
-            write(f",{token}" if ids else str(token))
-        elif not run.has_ended:
-            write(decoder.add(token))
-        ids.append(token)
-    if decoder is not None:
-        write(decoder.finish())
     return Generated(
         text=None if codec is None else "".join(pieces),
         ids=ids,
@@ -123,6 +113,18 @@ def generate(
         device=model.device.type,
         config=config,
     )
+
+
+def _pieces(run: Continuation, decoder: IncrementalDecoder | None, ids: list[int]) -> Iterator[str]:
+    """Yield the new text piece by piece, or the ids separated by commas; collect the ids."""
+    for token in run:
+        if decoder is None:
+            yield f",{token}" if ids else str(token)
+        elif not run.has_ended:
+            yield decoder.add(token)
+        ids.append(token)
+    if decoder is not None:
+        yield decoder.finish()
 
 
 def _open(

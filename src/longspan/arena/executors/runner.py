@@ -133,7 +133,7 @@ class ExperimentRunner:
         return make_failure(experiment, kind, reason, tracker.step, self.device)
 
     def serve(
-        self, experiment: Experiment, send: Callable[[Event], object], run_function: RunFunction
+        self, experiment: Experiment, send: Callable[[Event], Any], run_function: RunFunction
     ) -> RunOutcome:
         """Run an experiment for another process, which receives its events; see `run`."""
         send((START, (self.device,)))

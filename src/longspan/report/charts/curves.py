@@ -81,7 +81,7 @@ def _bands(base: Spec, y: Spec, *, is_crowded: bool) -> Spec:
     """Return the bands from the lowest to the highest seed."""
     selected = spec.focus_opacity(0.15, 0, f"length(focus) > 0 && ({spec.FOCUS})")
     opacity = selected if is_crowded else spec.focus_opacity(0.15, 0.02)
-    steps = [{"filter": "isValid(datum.low)"}, {"flatten": ["step", "low", "high"]}]
+    steps: list[Spec] = [{"filter": "isValid(datum.low)"}, {"flatten": ["step", "low", "high"]}]
     return spec.layer(
         "area", {**base, **spec.low_to_high("y", y), "opacity": opacity}, transform=steps
     )

@@ -171,11 +171,10 @@ def rollout_maps(board: Leaderboard, context: Context) -> Iterator[Figure]:
     """Draw the attention rollouts of each analyzed model."""
     for i in range(len(board.columns)):
         for x in measured_task_rows(board, i, context.analyses):
-            for one in x.item:
-                if one.rollouts:
-                    kind = f"rollout from {one.rollouts[0].start}"
-                    content = draw_rollouts(one.rollouts)
-                    yield _figure("rollout", one, x.row.label, content, kind)
+            for one in (each for each in x.item if each.rollouts):
+                kind = f"rollout from {one.rollouts[0].start}"
+                content = draw_rollouts(one.rollouts)
+                yield _figure("rollout", one, x.row.label, content, kind)
 
 
 def _by_task(

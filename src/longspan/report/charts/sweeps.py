@@ -74,7 +74,7 @@ def _floor_line(points: Sequence[SweepPoint], metric: Metric, encoding: Spec) ->
         place: mean([x.floor for x in points if x.place == place]) for place in places_of(points)
     }
     values = [{"place": x, "value": metric.shown(y)} for x, y in floors.items() if y is not None]
-    style = {"strokeDash": [3, 3], "color": spec.GRAY, "strokeWidth": 1}
+    style: Spec = {"strokeDash": [3, 3], "color": spec.GRAY, "strokeWidth": 1}
     return spec.layer("line", encoding, values=values, **style)
 
 

@@ -137,12 +137,7 @@ def _mark_front(
 
 
 def _chart(
-    dots: list[Dot],
-    floor: Floor | None,
-    text: str,
-    metric: Metric,
-    styles: Styles,
-    costs: Costs,
+    dots: list[Dot], floor: Floor | None, text: str, metric: Metric, styles: Styles, costs: Costs
 ) -> Spec:
     places = [dot["across"] for dot in dots]
     low, high = min(dot["low"] for dot in dots), max(dot["high"] for dot in dots)
