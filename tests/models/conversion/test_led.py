@@ -1,5 +1,7 @@
 """transformers' LED in our classes and back: states, texts, weights and refusals."""
 
+import copy
+
 import pytest
 import torch
 from safetensors.torch import load_file

@@ -10,6 +10,7 @@ hardly learns. Deerwester et al. 1990, Indexing by latent semantic analysis, JAS
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from scipy import sparse
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize
+from torch import nn
 
 from longspan.data.store import Ragged
 from longspan.models import LongspanPreTrainedModel
@@ -76,7 +78,7 @@ def set_word_vectors(
         vocabulary: number of ids of the task.
         seed: seed of the decomposition.
     """
-    table = model.get_input_embeddings().weight
+    table = cast("nn.Embedding", model.get_input_embeddings()).weight
     vectors = torch.from_numpy(word_vectors(texts, vocabulary, table.shape[1], seed)).to(table)
     seen = vectors.square().sum(1) > 0
     rank = vectors.shape[1]
