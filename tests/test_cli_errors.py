@@ -112,7 +112,7 @@ INVALID = {
     "paper format": (["report", "--style", "paper", "--format", "csv"], "leave --format csv out"),
     "paper section": (["report", "--style", "paper", "--section", "cost"], "leave --section out"),
     "record": (["eval", "/nowhere.json"], "/nowhere.json does not exist"),
-    "record folder": (["eval", "/"], "/ cannot be read (Is a directory)"),
+    "record folder": (["eval", "/"], "/ is a folder, expected the record of a run"),
     "split": (["eval", "/x.json", "--split", "tst"], "no split to score called 'tst'; did"),
     "build task": (["data", "build", "txt"], "called 'txt'; did you mean text, text8?"),
     "cache": (["data", "verify", "--cache", "/nowhere"], "/nowhere is not a folder of built data"),

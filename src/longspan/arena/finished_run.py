@@ -164,10 +164,14 @@ def check_registered(record: Path, result: Result) -> None:
     for kind, name in names.items():
         if name not in registries[kind]:
             source = (result.source_files or {}).get(kind)
-            file = "the file" if source is None or source.sha256 is None else str(source)
+            if source is not None and not source.is_external:  # a class of ours made the task
+                remedy = "it is an import of another cache: --cache FOLDER, or import it again"
+            else:
+                file = "the file" if source is None or source.sha256 is None else str(source)
+                remedy = f"pass {file} that registers it: --import FILE"
             raise UnknownNameError(
-                f"{record.name} was made with {kind} {name!r}, which is not registered here; pass "
-                f"{file} that registers it: --import FILE"
+                f"{record.name} was made with {kind} {name!r}, which is not registered here; "
+                f"{remedy}"
             )
 
 

@@ -177,7 +177,7 @@ def _find_codec(source: SavedCheckpoint, paths: RunPaths) -> TextCodec | None:
     if name not in TASKS:
         raise UnknownNameError(
             f"{source.folder} was trained on task {name!r}, which is not registered here; pass the "
-            "file that registers it: --import FILE"
+            "file that registers it, --import FILE, or of an import its --cache FOLDER"
         )
     task = build(name, source.task.options)
     if not isinstance(task, TextCodec):

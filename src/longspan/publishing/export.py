@@ -13,14 +13,16 @@ from longspan.publishing.hub_folder import write_hub_folder
 from longspan.publishing.model_card import make_model_card
 from longspan.publishing.usage import example_of_use
 from longspan.tasks.encoded_text import EncodedTextTask
+from longspan.tasks.language.streams import StreamTask
 from longspan.tokenizers import make_fast_tokenizer
+from longspan.tokenizers.streams import make_stream_tokenizer
 
 
 def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | None = None) -> Path:
     """Write the selected model of a run as a folder for the hub; return the folder.
 
     It has the weights, the code, a model card with the scores of the record and, for tasks of
-    texts, the tokenizer.
+    texts and language models, the tokenizer.
 
     Args:
         record: record of a finished run.
@@ -40,6 +42,8 @@ def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | No
     tokenizer = None
     if isinstance(task, EncodedTextTask):
         tokenizer = _make_tokenizer(task)
+    elif isinstance(task, StreamTask):
+        tokenizer = make_stream_tokenizer(task.vocabulary)
     usage = example_of_use(model, task, has_tokenizer=tokenizer is not None)
     card = make_model_card(run.result, task, usage=usage, license=license)
     return write_hub_folder(model, folder, tokenizer=tokenizer, card=card)

@@ -45,6 +45,11 @@ def load_result(path: Path) -> Result:
     Raises:
         DataError: the file is not a valid record of a known schema; the message lists every reason.
     """
+    if path.is_dir():
+        raise DataError(
+            f"{path} is a folder, expected the record of a run, such as "
+            "runs/PROTOCOL/TASK/ROW-HASH-SEED.json; transformers loads folders of models"
+        )
     record = read_record(Result, path)
     try:
         main = record.main

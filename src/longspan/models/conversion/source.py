@@ -98,6 +98,11 @@ def open_source(source: str | Path, revision: str | None) -> Source:
         DataError: there is no checkpoint, or its configuration cannot be read.
     """
     folder = Path(source)
+    if folder.is_file():
+        raise OptionError(
+            f"{source} is a file, expected a folder; the model of a run becomes one by "
+            f"longspan export {source} --output FOLDER"
+        )
     if not folder.is_dir():
         folder = _download(str(source), revision)
     elif revision is not None:
@@ -230,6 +235,8 @@ def describe_refusal(kind: str | None) -> str:
     Args:
         kind: `model_type` of a source.
     """
+    if kind == "longspan":
+        return "which is ours already; convert --to writes it as another, longify makes it longer"
     if kind is None or kind not in CONFIG_MAPPING:
         return "which transformers does not know; check config.json"
     config: Any = CONFIG_MAPPING[kind]
