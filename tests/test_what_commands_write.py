@@ -65,7 +65,7 @@ def test_commands_read_what_commands_wrote(cli, tmp_path, monkeypatch):
     )
     for start in (*models["mlm"], "longer", *models["clm"]):
         finetuned = record("finetune", start, "r")
-        run("eval", finetuned, "--cache", "cache")
+        run("eval", finetuned, "--cache", "cache", "--examples", "2")
     record("pretrain", "longer", "mlm")
     for number, made in enumerate((classifier, finetuned)):
         output = f"predicted-{number}.csv"

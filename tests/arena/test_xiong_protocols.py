@@ -39,6 +39,7 @@ OWN = {
     *("model.adaptive_cutoffs", "model.adaptive_factor", "training.schedule_over"),
     "training.stop_at",
     "training.patience",
+    "training.word_vectors",
     *("model.short_convolution", "model.short_convolution_activation"),
     "model.is_decoder",
     *("model.output_norm", "model.output_gate"),

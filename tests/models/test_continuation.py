@@ -88,7 +88,7 @@ def test_bytes_of_the_state_are_those_of_its_keys_and_values():
         state = model(torch.from_numpy(PROMPT)[None], use_cache=True).cache
     # Keys and values of 40 tokens in 32 dimensions of eight bytes, in each of two layers.
     assert state.num_bytes == 2 * 2 * 40 * 32 * 8
-    shared = [layer.state.state for layer in state.layers]
+    shared = [layer.state.groups[0].cache.state for layer in state.layers]
     shared[1]["k"] = shared[0]["k"][:, :, :1]  # a view of a storage that is counted already
     assert state.num_bytes == 3 * 40 * 32 * 8
 

@@ -223,7 +223,9 @@ def test_model_in_memory_and_auto_tokenizer_are_unchanged(tmp_path):
 def test_plugin_in_a_file_travels_with_the_model(tmp_path, registries):
     from longspan.arena import load_plugin
 
-    source = Path(__file__).parents[1] / "gated_window.py"
+    text = (Path(__file__).parents[1] / "gated_window.py").read_text()
+    source = tmp_path / "mine.py"  # another test may have imported the file itself
+    source.write_text(text)
     load_plugin(str(source))
     (name,) = (x for x, cls in MECHANISMS.items() if not cls.__module__.startswith("longspan."))
     folder = write_hub_folder(make_model(attention=name), tmp_path / "model")

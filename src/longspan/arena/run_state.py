@@ -310,8 +310,9 @@ def data_mismatch(result: Result, checksum: str, path: Path) -> str | None:
 def refuse_changed_recipe(experiment: Experiment, paths: RunPaths) -> None:
     """Refuse an experiment whose command has started or finished under an earlier recipe.
 
-    Two runs have the same command if protocol, task, row, seed and overrides are equal. Then
-    the protocol or a default has changed since. Runs with other overrides may share a folder.
+    Two runs have the same command if protocol, task, row, seed, overrides, and the tokenizer of a
+    checkpoint that they start from are equal. Then the protocol or a default has changed since.
+    Other runs may share a folder, such as those from a checkpoint and from its exported folder.
 
     Raises:
         RunError: there is such a run; the message names it and what differs.
@@ -322,7 +323,8 @@ def refuse_changed_recipe(experiment: Experiment, paths: RunPaths) -> None:
     overrides = to_json_types(experiment.overrides)
     runs = itertools.chain(_finished_runs(experiment, paths), _interrupted_runs(experiment, paths))
     for path, config, theirs in runs:
-        differing = differences(config, experiment.config) if theirs == overrides else []
+        is_same = theirs == overrides and _tokenizer(config) == _tokenizer(experiment.config)
+        differing = differences(config, experiment.config) if is_same else []
         if differing:
             raise RunError(
                 f"{path} has the same command under an earlier recipe{in_brackets(differing)}; "
@@ -331,6 +333,11 @@ def refuse_changed_recipe(experiment: Experiment, paths: RunPaths) -> None:
 
 
 EarlierRun = tuple[Path, RunConfig, dict]  # path, configuration and overrides of a run
+
+
+def _tokenizer(config: RunConfig) -> str | None:
+    """Return the digest of the tokenizer of the checkpoint that a run starts from, or None."""
+    return config.start.tokenizer if config.start is not None else None
 
 
 def _finished_runs(experiment: Experiment, paths: RunPaths) -> Iterator[EarlierRun]:
