@@ -11,12 +11,14 @@ from table_parts import replace_between, table
 
 from longspan.report.statistics.survival import Survival, time_to_solve
 from longspan.results import Result, load_results
+from longspan.wording import counted
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results" / "mixers" / "recall"
 PAGE = ROOT / "docs" / "findings.md"
 OPEN = "<!-- recall, rendered by benchmarks/tables.py -->"
 SWEPT = "task.vocabulary"  # 128 in every run of the sweep, 64 in the recipe
+SEEDS = 3  # of a cell; fewer are told
 Cells = dict[tuple[str, int, float], list[Result]]  # by row, pairs and learning rate
 
 
@@ -93,10 +95,11 @@ def cell_text(runs: Sequence[Result] | None) -> str:
     if not runs:
         return "–"
     times = _survival(runs)
+    fewer = f" ({counted(len(runs), 'seed|seeds')})" if len(runs) < SEEDS else ""
     if times.solved == len(runs):
-        return f"{times.median:,} steps"
+        return f"{times.median:,} steps{fewer}"
     share = f"{times.solved} of {len(runs)}, " if times.solved else ""
-    return f"{share}{100 * fmean(run.score() for run in runs):.1f} %"
+    return f"{share}{100 * fmean(run.score() for run in runs):.1f} %{fewer}"
 
 
 def described(runs: Sequence[Result]) -> str:

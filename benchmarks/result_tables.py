@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from equal_runs import count_rejections, describe
+from recall_tables import swept_runs
 from summaries import summaries, time_text
 from table_parts import replace_between
 
@@ -49,7 +50,9 @@ and memory in [efficiency](../docs/efficiency.md) and [benchmarks](../docs/bench
 
 
 def main() -> None:
-    boards = build_leaderboards(load_results([RESULTS]))
+    runs = load_results([RESULTS])
+    swept = {run.stem for run in swept_runs(runs)}  # whose tables are in docs/findings.md
+    boards = build_leaderboards([run for run in runs if run.stem not in swept])
     pages = [HEAD, describe(count_rejections(boards)), "", *summaries(boards)]
     (RESULTS / "README.md").write_text("\n".join(pages).rstrip() + "\n")
     (board,) = (x for x in boards if x.protocol == "quick")

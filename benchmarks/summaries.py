@@ -12,13 +12,13 @@ from longspan.report.leaderboard.values import Cell, Floor, Leaderboard, RowGrou
 from longspan.report.leaderboard.verdict import verdict
 from longspan.wording import counted, device_text
 
-# What the scores of a protocol cannot say.
+# What the scores of a protocol cannot say, and where others are.
 LIMITS = {
+    "mixers": "Recall of 4 to 32 pairs, with other rates, is in [findings]"
+    "(../docs/findings.md#how-many-pairs-are-looked-up).",
     "lra-scaled": "Text and ListOps lie at their floors at this size: rows do not exceed the rules "
     "that count tokens, and that read the first operator. Ranks on them say little.",
 }
-
-MOST_TABLES = 4  # of a protocol; above, runs with other options are a sweep, counted in a line
 
 
 def summaries(boards: Sequence[Leaderboard]) -> list[str]:
@@ -28,10 +28,8 @@ def summaries(boards: Sequence[Leaderboard]) -> list[str]:
         lines += [f"## {name}", "", get(name).summary, ""]
         lines += [LIMITS[name], ""] if name in LIMITS else []
         for board in several:
-            swept = board.groups[1:] if len(board.groups) > MOST_TABLES else ()
-            for group in board.groups[: len(board.groups) - len(swept)]:
+            for group in board.groups:
                 lines += group_lines(board, group)
-            lines += swept_lines(swept)
         lines += [f"`longspan report results/{name}`", ""]
     return lines
 
@@ -53,15 +51,6 @@ def group_lines(board: Leaderboard, group: RowGroup) -> list[str]:
     said = [conditions(board, group), *verdict(board, group, has_costs=False)]
     header = f"| row | {' | '.join(heads)} |"
     return [" ".join(said), "", *table(header, "|---|" + "---:|" * len(columns), rows)]
-
-
-def swept_lines(groups: Sequence[RowGroup]) -> list[str]:
-    """Return the number of runs with other options, whose tables are elsewhere."""
-    runs = sum(len(x.runs) for group in groups for row in group.rows for x in row.cells if x)
-    if not runs:
-        return []
-    names = {pair.partition("=")[0].strip() for x in groups for pair in x.overrides.split(",")}
-    return [f"{runs} runs more are {len(groups)} choices of {', '.join(sorted(names))}.", ""]
 
 
 def conditions(board: Leaderboard, group: RowGroup) -> str:

@@ -157,3 +157,22 @@ def test_recall_needs_a_product_and_a_shift():
     solved = {x.row for x in lines if x.task == "recall" and all(x.solved.values())}
     section = FINDINGS.partition("## What does recall")[2].partition("solve it with three")[0]
     assert set(re.findall(r"`([a-z_]+)`", section)) == solved
+
+
+def test_tables_of_pairs_are_those_of_the_records(import_script):
+    tables = import_script("recall_tables")
+    runs = tables.swept_runs(load_results([tables.RECORDS]))
+    assert tables.replace_between(FINDINGS, tables.OPEN, tables.render(runs)) == FINDINGS
+    solved = {}
+    for run in runs:
+        place = (run.row_name, run.config.task.options["pairs"], run.config.training.learning_rate)
+        best = max(point.validation_metrics["accuracy"] for point in run.curve)
+        solved.setdefault(place, []).append(best >= 0.95)
+    always = {(row, rate) for (row, pairs, rate), x in solved.items() if pairs == 8 and all(x)}
+    assert always == {("full", 1e-3), ("full", 3e-3)}
+    assert len({row for row, pairs, _ in solved if pairs == 8}) == 7
+    assert solved["full", 32, 1e-3] == [True] * 3
+    assert solved["full", 32, 3e-3] == [False] * 3
+    lines = verdicts_by_seed(load_results([RESULTS / "quick"]))
+    of_64 = {x.row for x in lines if x.task == "recall" and all(x.solved.values())}
+    assert of_64 >= {"delta", "gated_delta", "performer", "ssd"}
