@@ -257,7 +257,7 @@ def test_a_state_survives_its_form_in_a_checkpoint(task, convolution):
     before, after = state.states[0], restored.states[0]
     for one, two in zip(before.layers, after.layers, strict=True):
         assert (one.state.length, one.state.reach) == (two.state.length, two.state.reach)
-        torch.testing.assert_close(one.state.state, two.state.state, rtol=0, atol=0)
+        assert_bitwise_equal(two.state.state, one.state.state, "copy")
     logits = [
         model(batches[2].inputs["input_ids"], **x.arguments(batches[2], shard)).logits
         for x in (state, restored)
