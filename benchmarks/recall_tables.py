@@ -9,7 +9,7 @@ from statistics import fmean
 
 from table_parts import replace_between, table
 
-from longspan.report.statistics.survival import Survival, time_to_solve
+from longspan.report.statistics.survival import Survival, read_survival
 from longspan.results import Result, load_results
 from longspan.wording import counted
 
@@ -61,24 +61,22 @@ def render(runs: Sequence[Result]) -> list[str]:
 
 def _order(row: str, cells: Cells) -> tuple[bool, int, float, str]:
     """Rows with the convolution first, those that solve more runs first."""
-    times = [_survival(runs) for (name, _, _), runs in cells.items() if name == row]
-    solved = sum(x.solved for x in times)
-    steps = fmean(time.step for x in times for time in x.times)
-    return row.endswith("-plain"), -solved, steps, row
+    times = _survival([run for (name, _, _), runs in cells.items() if name == row for run in runs])
+    return row.endswith("-plain"), -times.solved, times.mean, row
 
 
 def _survival(runs: Sequence[Result]) -> Survival:
-    horizon = max(run.config.training.steps for run in runs)
-    goal = runs[0].config.training.stop_at
-    assert goal is not None
-    return Survival(times=tuple(time_to_solve(run, goal) for run in runs), horizon=horizon)
+    """Return the times to the score that ends a training, which every run of the sweep has."""
+    times = read_survival(runs, runs[0].config.training.stop_at)
+    assert times is not None
+    return times
 
 
 def _merit(runs: Sequence[Result]) -> tuple[int, float, float]:
     """Return what makes a learning rate better, on validation: seeds that solve, steps, score."""
     times = _survival(runs)
     scores = [run.score("validation") for run in runs]
-    return times.solved, -fmean(time.step for time in times.times), fmean(scores)
+    return times.solved, -times.mean, fmean(scores)
 
 
 def best_text(cells: Cells, row: str, pairs: int, rates: Sequence[float]) -> str:

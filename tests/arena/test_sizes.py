@@ -137,9 +137,11 @@ def test_build_that_exceeds_disk_is_refused_before_it_starts(name, tmp_path, mon
 
 
 def test_built_data_set_is_opened_whatever_memory_is_left(tmp_path, monkeypatch):
-    build("copying", GENERATED["copying"]).open(tmp_path)
+    first, again = (build("copying", GENERATED["copying"]) for _ in range(2))
+    first.open(tmp_path)
     monkeypatch.setattr(space, "available_memory", lambda: 0)
-    build("copying", GENERATED["copying"]).open(tmp_path)
+    again.open(tmp_path)
+    assert again.checksum == first.checksum
 
 
 def test_weights_and_optimizer_are_counted(monkeypatch):

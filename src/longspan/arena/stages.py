@@ -67,13 +67,14 @@ def make_stages(
 
     def make(config: RunConfig, task: Task, is_first: bool) -> LongspanPreTrainedModel:
         model = make_model(dataclasses.replace(experiment, config=config), task)
-        if is_first and config.training.word_vectors == "lsa":
+        if not is_first:
+            return model
+        if config.training.word_vectors == "lsa":
             from longspan.arena.documents.word_vectors import set_word_vectors
 
             texts = [*task.dataset.splits["train"].lists.values()]
             set_word_vectors(model, texts, task.vocab_size, experiment.seed)
-        if is_first:
-            start(model)
+        start(model)
         return model
 
     return [

@@ -4,7 +4,7 @@ They are plain `tokenizers` pipelines: `AutoTokenizer.from_pretrained` loads the
 not installed.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
@@ -63,21 +63,38 @@ def make_fast_tokenizer(
     """
     kinds = _kinds(vocabulary, special_tokens)
     symbols = _symbols(vocabulary)
-    texts = {name: _text(name) for name in kinds}
+    texts = {name: token_text(name) for name in kinds}
     symbols += [text for text in texts.values() if text not in symbols]
     pipeline = _pipeline(vocabulary, {text: token for token, text in enumerate(symbols)})
     if template := _template(pipeline, texts):
         pipeline.post_processor = template
     limit: dict[str, Any] = {} if max_length is None else {"model_max_length": max_length}
+    return wrap_pipeline(
+        pipeline,
+        texts,
+        padding_side=padding_side,
+        truncation_side=truncation_side,
+        split_special_tokens=not special_tokens,
+        **limit,
+    )
+
+
+def wrap_pipeline(
+    pipeline: Pipeline, texts: Mapping[str, str], **options: Any
+) -> PreTrainedTokenizerFast:
+    """Return a pipeline as a tokenizer of transformers, which changes no space.
+
+    Args:
+        pipeline: pipeline from texts to ids.
+        texts: texts of the special tokens, by kind.
+        options: other arguments of `PreTrainedTokenizerFast`.
+    """
     return PreTrainedTokenizerFast(
         tokenizer_object=pipeline,
         **{f"{name}_token": text for name, text in texts.items()},
-        padding_side=padding_side,
-        truncation_side=truncation_side,
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,
-        split_special_tokens=not special_tokens,
-        **limit,
+        **options,
     )
 
 
@@ -98,19 +115,20 @@ def _kinds(vocabulary: Vocabulary, special_tokens: Collection[str]) -> list[str]
     return [name for name in ("pad", *SPECIAL_TOKENS) if name in kinds]
 
 
-def _text(name: str) -> str:
+def token_text(name: str) -> str:
+    """Return the text of a kind of special token."""
     return f"[{name.upper()}]"
 
 
 def _symbols(vocabulary: Vocabulary) -> list[str]:
     """Return a text for each id of a vocabulary; unused ids have one too."""
     if isinstance(vocabulary, ByteTokenizer):
-        return [_text("pad"), *(symbol for _, symbol in sorted(bytes_to_unicode().items()))]
+        return [token_text("pad"), *(symbol for _, symbol in sorted(bytes_to_unicode().items()))]
     symbols: Sequence[str]
     if isinstance(vocabulary, CharacterTokenizer):
-        symbols = (_text("pad"), _text("unk"), _text("eos"), *vocabulary.characters)
+        symbols = (token_text("pad"), token_text("unk"), token_text("eos"), *vocabulary.characters)
     else:
-        symbols = (_text("pad"), _text("unk"), *vocabulary.words)
+        symbols = (token_text("pad"), token_text("unk"), *vocabulary.words)
     unused = range(len(symbols), vocabulary.vocab_size)
     return [*symbols, *(f"[UNUSED{token}]" for token in unused)]
 
@@ -118,20 +136,26 @@ def _symbols(vocabulary: Vocabulary) -> list[str]:
 def _pipeline(vocabulary: Vocabulary, ids: dict[str, int]) -> Pipeline:
     """Return the pipeline from texts to ids, without special tokens."""
     if isinstance(vocabulary, WordTokenizer):
-        pipeline = Pipeline(models.WordLevel(ids, unk_token=_text("unk")))
+        pipeline = Pipeline(models.WordLevel(ids, unk_token=token_text("unk")))
         pipeline.normalizer = normalizers.Sequence(
             [normalizers.Replace(_FINAL_SIGMA, "ς"), normalizers.Lowercase()]
         )
         pipeline.pre_tokenizer = pre_tokenizers.Split(_NO_WORD, behavior="removed")
         return pipeline
-    # Without merges, every character is a token.
     if isinstance(vocabulary, CharacterTokenizer):
-        pipeline = Pipeline(models.BPE(ids, merges=[], unk_token=_text("unk")))
-        pipeline.decoder = decoders.Fuse()
-        return pipeline
+        return character_pipeline(ids)
+    # Without merges, every byte is a token.
     pipeline = Pipeline(models.BPE(ids, merges=[]))
     pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     pipeline.decoder = decoders.ByteLevel()
+    return pipeline
+
+
+def character_pipeline(ids: dict[str, int]) -> Pipeline:
+    """Return the pipeline of single characters, of which those without an id are unknown."""
+    # Without merges, every character is a token.
+    pipeline = Pipeline(models.BPE(ids, merges=[], unk_token=token_text("unk")))
+    pipeline.decoder = decoders.Fuse()
     return pipeline
 
 

@@ -15,9 +15,14 @@ from longspan.data.stream_vocabularies import (
     WordVocabulary,
 )
 from longspan.data.tokenizers import ByteTokenizer
-from longspan.tokenizers.fast import make_fast_tokenizer
+from longspan.tokenizers.fast import (
+    character_pipeline,
+    make_fast_tokenizer,
+    token_text,
+    wrap_pipeline,
+)
 
-_PAD, _NO_WORD = "[PAD]", "[UNK]"
+_PAD, _UNKNOWN = token_text("pad"), token_text("unk")
 
 
 def make_stream_tokenizer(vocabulary: StreamVocabulary) -> PreTrainedTokenizerFast:
@@ -33,24 +38,15 @@ def make_stream_tokenizer(vocabulary: StreamVocabulary) -> PreTrainedTokenizerFa
         pipeline, unknown = _words(vocabulary)
     elif isinstance(vocabulary, CharacterVocabulary):
         ids = {_PAD: 0, **{x: token for token, x in enumerate(vocabulary.alphabet, 1)}}
-        ids[_NO_WORD] = vocabulary.size
-        pipeline, unknown = Pipeline(models.BPE(ids, merges=[], unk_token=_NO_WORD)), _NO_WORD
-        pipeline.decoder = decoders.Fuse()
+        pipeline, unknown = character_pipeline({**ids, _UNKNOWN: vocabulary.size}), _UNKNOWN
     else:
         return make_fast_tokenizer(ByteTokenizer())
-    return PreTrainedTokenizerFast(
-        tokenizer_object=pipeline,
-        pad_token=_PAD,
-        unk_token=unknown,
-        model_input_names=["input_ids", "attention_mask"],
-        clean_up_tokenization_spaces=False,
-        split_special_tokens=True,
-    )
+    return wrap_pipeline(pipeline, {"pad": _PAD, "unk": unknown}, split_special_tokens=True)
 
 
 def _words(vocabulary: WordVocabulary) -> tuple[Pipeline, str]:
     """Return the pipeline of words between white space, lines that end in `<eos>`; and unknown."""
-    unknown = UNKNOWN if UNKNOWN in vocabulary.words else _NO_WORD
+    unknown = UNKNOWN if UNKNOWN in vocabulary.words else _UNKNOWN
     ids = {_PAD: 0, **{word: token for token, word in enumerate(vocabulary.words, 1)}}
     ids.setdefault(unknown, vocabulary.size)
     pipeline = Pipeline(models.WordLevel(ids, unk_token=unknown))
