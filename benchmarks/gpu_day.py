@@ -91,6 +91,13 @@ PARTS = (
         script("linear_kernels", *("--device", "cpu", "--lengths", "20", "--tokens", "20"),
                *("--widths", "8", "--dtypes", "float32", "--mechanisms", "linear", "--runs", "1")),
     ),
+    Part(
+        "recurrences",
+        300,
+        script("recurrence_kernels", "--device", "cuda"),
+        script("recurrence_kernels", *("--device", "cpu", "--lengths", "20", "--tokens", "20"),
+               *("--widths", "8", "--dtypes", "float32", "--rules", "ssd", "--runs", "1")),
+    ),
     Part("layer", 300, bench("layer", *NARROW), bench("layer", *TINY)),
     Part("scaling", 500, bench("scaling", *NARROW), bench("scaling", *TINY)),
     Part("windows", 400, bench("windows", *NARROW), bench("windows", *TINY)),
