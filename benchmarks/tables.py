@@ -1,7 +1,7 @@
 """Render docs/benchmarks.md and, by `result_tables`, results/README.md and parts of README.md.
 
-`speedrun_tables` renders the table of docs/speedrun.md, `ladder_tables` and `recall_tables` those
-of docs/findings.md;
+`speedrun_tables` renders the table of docs/speedrun.md, `ladder_tables`, `recall_tables` and
+`zero_layer_tables` those of docs/findings.md;
 `step_chart` and `peer_chart` draw pictures.
 
     python benchmarks/tables.py
@@ -23,6 +23,7 @@ import result_tables
 import run_tables
 import speedrun_tables
 import step_chart
+import zero_layer_tables
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results", HERE.parent / "docs" / "benchmarks.md"
@@ -75,6 +76,7 @@ def main() -> None:
     speedrun_tables.main()
     ladder_tables.main()
     recall_tables.main()
+    zero_layer_tables.main()
     result_tables.main()
     step_chart.main()
     peer_chart.main()

@@ -30,7 +30,7 @@ def percentages(protocol, task):
     """Return test accuracies in percent by mechanism, in the order of the seeds."""
     found = {}
     for x in sorted(load_results([RESULTS / protocol]), key=lambda x: x.seed):
-        if x.task == task:
+        if x.task == task and "model.num_hidden_layers" not in x.overrides:
             found.setdefault(x.mechanism, []).append(100 * x.score())
     return found
 
@@ -157,6 +157,20 @@ def test_recall_needs_a_product_and_a_shift():
     solved = {x.row for x in lines if x.task == "recall" and all(x.solved.values())}
     section = FINDINGS.partition("## What does recall")[2].partition("solve it with three")[0]
     assert set(re.findall(r"`([a-z_]+)`", section)) == solved
+
+
+def test_table_of_models_without_layers_is_that_of_the_records(import_script):
+    tables = import_script("zero_layer_tables")
+    runs = load_results([tables.RECORDS])
+    assert tables.replace_between(FINDINGS, tables.OPEN, tables.render(runs)) == FINDINGS
+    scores = tables.read_scores(runs)
+    means = {place: statistics.mean(values) for place, values in scores.items()}
+    gains = {(row, task): x - means[tables.NONE, task] for (row, task), x in means.items()}
+    assert all(len(scores[tables.NONE, task]) == 3 for task in tables.TITLES)
+    assert max(gain for (_, task), gain in gains.items() if task == "text") < 5
+    assert abs(gains["`full`", "image"]) < 1
+    below = {row for (row, task), gain in gains.items() if task == "listops" and gain < 5}
+    assert below == {tables.NONE, "`strided_local`"}
 
 
 def test_tables_of_pairs_are_those_of_the_records(import_script):

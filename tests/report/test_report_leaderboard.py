@@ -222,6 +222,23 @@ def test_rows_are_labeled_by_differing_options():
     }
 
 
+def test_options_that_older_records_lack_name_no_row():
+    """What a user set is named: it is among the overrides."""
+    newer = {"block": 32, "sink_logit": False}
+    runs = [
+        record(options={"block": 32}),
+        record(options=newer, overrides={"model.norm": "post"}),
+        record(options={**newer, "block": 64}),
+        record(options={**newer, "variant": "x"}, overrides={"mechanism.variant": "x"}),
+    ]
+    assert {row.label for row in build_leaderboard(runs).rows} == {
+        "bigbird (block=32)",
+        "bigbird (block=32, model.norm=post)",
+        "bigbird (block=64)",
+        "bigbird (block=32, mechanism.variant=x)",
+    }
+
+
 def test_rows_without_named_difference_are_labeled_by_hash():
     board = build_leaderboard([record(config_hash="aaaaaaaaaa"), record(config_hash="bbbbbbbbbb")])
     assert {row.label for row in board.rows} == {"bigbird [aaaaaa]", "bigbird [bbbbbb]"}

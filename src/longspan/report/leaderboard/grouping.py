@@ -235,10 +235,12 @@ def label_rows(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:
             for other, runs in zip(settings, groups, strict=True)
             if runs[0].row_name == group[0].row_name
         ]
+        # A record without an option of its mechanism is older than the option, at its default.
+        absent = {key: row_settings[key] for key in group[0].config.mechanism.options}
         differing = [
             f"{key}={row_settings[key]}"
             for key in sorted(row_settings)
-            if any(rival.get(key) != row_settings[key] for rival in rivals)
+            if any(rival.get(key, absent.get(key)) != row_settings[key] for rival in rivals)
             or key in _resolved(group)
         ]
         name = group[0].row_name
@@ -265,11 +267,10 @@ def _settings(runs: Sequence[Result | Failure]) -> dict[str, str]:
             **run.config.mechanism.options,
             **_resolved([run]),
             **evaluation,
-            **run.overrides,
+            **{name: x for name, x in run.overrides.items() if name not in (ROW, VARIANT)},
         }
         for name, value in row_values.items():
-            if name not in (ROW, VARIANT):
-                values.setdefault(name, set()).add(value_text(value))
+            values.setdefault(name, set()).add(value_text(value))
     return {name: "|".join(sorted(several)) for name, several in values.items()}
 
 
