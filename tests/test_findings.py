@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from longspan.report.statistics.survival import verdicts_by_seed
+from longspan.report.tables.published import read_published
 from longspan.results import load_results
 
 ROOT = Path(__file__).parents[1]
@@ -171,6 +172,29 @@ def test_table_of_models_without_layers_is_that_of_the_records(import_script):
     assert abs(gains["`full`", "image"]) < 1
     below = {row for (row, task), gain in gains.items() if task == "listops" and gain < 5}
     assert below == {tables.NONE, "`strided_local`"}
+
+
+def test_models_without_layers_of_the_small_recipe():
+    runs = [
+        x for x in load_results([RESULTS / "lra-small"]) if "model.num_hidden_layers" in x.overrides
+    ]
+    scores = {}
+    for x in runs:
+        scores.setdefault(x.task, []).append(100 * x.score())
+    assert all(len(values) == 3 for values in scores.values())
+    text = f"{min(scores['text']):.1f} to {max(scores['text']):.1f} %"
+    listops = f"{min(scores['listops']):.1f} to {max(scores['listops']):.1f} %"
+    assert f"without layers answers {text}" in PROSE
+    assert f"On ListOps of `lra-small` it answers {listops}" in PROSE
+    rows = [x for x in read_published() if x.task == "text"]
+    xformers = [100 * x.value for x in rows if x.source.startswith("xformers")]
+    assert len(xformers) == 7
+    assert max(xformers) < min(scores["text"])
+    assert f"({min(xformers):.1f} to {max(xformers):.1f})" in PROSE
+    (full,) = (x for x in rows if x.mechanism == "full" and "Nystromformer" in x.source)
+    assert f"Nystromformer's ({100 * full.value:.1f})" in PROSE
+    xiong = [100 * x.value for x in rows if x.protocol == "xiong" and "table 1" in x.source]
+    assert f"print {min(xiong):.1f} to {max(xiong):.1f} % on Text" in PROSE
 
 
 def test_tables_of_pairs_are_those_of_the_records(import_script):

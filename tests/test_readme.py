@@ -6,6 +6,7 @@ A test of a property begins with the words that claim it. A sentence that change
 import itertools
 import json
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -195,6 +196,14 @@ def test_claim_of_listops_is_that_of_the_records():
     )
     claim(f"answers {100 * rule['accuracy']:.1f} % of ListOps")
     claim(f"the Transformer of Long Range Arena has {100 * published:.1f} %")
+    bare = [x.score() for x in load_results([ROOT / "results/lra-small/text"]) if x.overrides]
+    claim(f"a model without layers answers {100 * statistics.mean(bare):.1f} % of Text")
+    (table,) = (
+        x.value
+        for x in read_published()
+        if (x.task, x.mechanism) == ("text", "full") and "Nystromformer" in x.source
+    )
+    claim(f"that of Nystromformer's table {100 * table:.1f}")
 
 
 def test_flex_is_as_much_faster_as_the_readme_says():
