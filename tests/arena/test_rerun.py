@@ -50,6 +50,15 @@ def test_run_again_gives_every_answer(record, paths, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_record_is_run_again_from_any_folder(record, paths, tmp_path, monkeypatch, depth):
+    """The path may be relative to the folder of the record, or to one above it."""
+    folder = (record.parent, *record.parents)[1:][depth]
+    monkeypatch.chdir(folder)
+    relative = record.relative_to(folder)
+    assert rerun(relative, RunPaths(runs=tmp_path, cache=paths.cache)).is_equal
+
+
 def test_single_answer_and_score_are_compared(record, paths):
     result = load_result(record)
     answers = result.example_scores.unpack()
