@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from report_records import interval_of
 
-from longspan.metrics import get_metric
+from longspan.metrics import METRICS, get_metric
 from longspan.report.leaderboard.ranking import place_rows
 from longspan.report.statistics.contrasts import (
     Contrasts,
@@ -493,6 +493,25 @@ def test_bootstrap_of_ratio_agrees_with_linearization():
 def test_single_seed_without_example_scores_has_no_interval():
     assert interval_of([1.1], BITS, 100) is None
     assert interval_of([1.1, 1.2], BITS, 100).over == "seeds"
+
+
+@pytest.mark.parametrize("size", [0.05, 0.5, 1.0, 2.5])
+@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize("name", sorted(METRICS))
+def test_every_interval_contains_its_score_and_values_of_the_metric_alone(name, seeds, size):
+    """Scores may be near both ends; R² may be negative, where errors exceed the deviations."""
+    metric, rng = get_metric(name), np.random.default_rng(seeds)
+    targets = rng.integers(1, 9, (seeds, 60, 1))
+    shape = (seeds, 60, len(metric.columns) - 1)
+    largest = size if metric.highest == math.inf or metric.lowest < 0 else min(size, 1)
+    values = targets * rng.uniform(0, largest, shape)
+    if metric.comparison == "mcnemar":
+        values = values.round()
+    both = np.concatenate((values, targets), axis=-1).astype(float)
+    sample = Sample(metric=metric, seeds=tuple(range(seeds)), statistics=both)
+    scores = sample.values.tolist()
+    found = interval_of(scores, metric, 60, sample)
+    assert metric.lowest <= found.low <= statistics.fmean(scores) <= found.high <= metric.highest
 
 
 def test_intervals_stay_within_range_of_metric():

@@ -1,5 +1,6 @@
 """Verdict in words: derived from intervals, ranks and costs, for every shape of leaderboard."""
 
+import dataclasses
 import json
 import types
 
@@ -18,7 +19,7 @@ from report_records import (
 
 from longspan.report.context import Context
 from longspan.report.leaderboard.levels import SOLVED
-from longspan.report.leaderboard.verdict import podium, verdict, verdict_sentences
+from longspan.report.leaderboard.verdict import _name_floor, podium, verdict, verdict_sentences
 from longspan.report.output.page import render_page
 from longspan.report.output.text import markdown, to_json
 from longspan.report.sections import section_tables
@@ -129,6 +130,13 @@ def test_rule_that_beats_the_majority_class_is_the_bar():
     board = board_of(scores, full=rules, linear=rules, local=rules)
     assert verdict(board)[-1].endswith("2 are not significantly better than the rule 'last value'.")
     assert not any(cell.is_at_chance for row in board.rows for cell in row.cells)
+
+
+def test_scores_without_a_majority_class_are_compared_with_chance():
+    """R² of always predicting the mean is 0, and numbers have no classes."""
+    (column,) = board_of({"full": {"x": 0.1}, "linear": {"x": 0.09}}).columns
+    assert _name_floor(column) == "the majority class"
+    assert _name_floor(dataclasses.replace(column, floor=None, majority=None)) == "chance"
 
 
 def test_nothing_learned_is_said():

@@ -7,6 +7,7 @@ covers means over examples (value, 1), ratios of sums (nats, bytes) and corpus-l
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -28,6 +29,8 @@ class Metric:
         scale: factor from the stored to the displayed value: 100 for percent.
         decimals: digits after the point of a displayed value.
         higher_is_better: direction.
+        lowest: smallest value that it can have.
+        highest: largest value.
         columns: names of the per-example statistics.
         finalize: map sums of the statistics, (..., K), to values, (...).
         comparison: paired test of two systems on the same examples: "mcnemar" (exact; the columns
@@ -40,6 +43,8 @@ class Metric:
     scale: float = 1.0
     decimals: int = 1
     higher_is_better: bool = True
+    lowest: float = 0.0
+    highest: float = math.inf
     columns: tuple[str, ...]
     finalize: Finalize
     comparison: Literal["mcnemar", "bootstrap"] = "bootstrap"
@@ -137,5 +142,13 @@ def register_percentage(
 ) -> Metric:
     """Register a score between 0 and 1, by default a ratio of two sums, displayed in percent."""
     return register(
-        Metric(name=name, title=title, unit="%", scale=100.0, columns=columns, finalize=finalize)
+        Metric(
+            name=name,
+            title=title,
+            unit="%",
+            scale=100.0,
+            highest=1.0,
+            columns=columns,
+            finalize=finalize,
+        )
     )

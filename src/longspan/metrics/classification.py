@@ -18,6 +18,7 @@ ACCURACY = register(
         title="Accuracy",
         unit="%",
         scale=100.0,
+        highest=1.0,
         columns=("correct", "targets"),
         finalize=ratio,
         comparison="mcnemar",

@@ -24,6 +24,7 @@ def _register(name: str, title: str, unit: str, count: str) -> None:
             unit=unit,
             decimals=3 if unit else 2,
             higher_is_better=False,
+            lowest=0.0 if unit else 1.0,
             columns=("nats", count),
             finalize=_bits if unit else _perplexity,
         )

@@ -1,5 +1,7 @@
 """Metrics of regression: R² and root-mean-square error."""
 
+import math
+
 import numpy as np
 
 from longspan.metrics.base import Metric, ratio, register
@@ -23,6 +25,8 @@ R2 = register(
         name="r2",
         title="R²",
         decimals=3,
+        lowest=-math.inf,
+        highest=1.0,
         columns=("squared_error", "squared_deviation"),
         finalize=_r2,
     )

@@ -256,8 +256,10 @@ def _in_one_seed(solved: Sequence[str], single: set[str]) -> str:
 
 
 def _name_floor(column: TaskColumn) -> str:
-    """Return the best prediction without a model: the majority class, or a rule by name."""
-    name = "majority class" if column.floor is None else column.floor.name
+    """Return the best prediction without a model: majority class, chance, or a rule by name."""
+    if column.floor is None:
+        return "chance" if column.majority is None else "the majority class"
+    name = column.floor.name
     rule = name.removeprefix("rule: ")
     return f"the {name}" if rule == name else f"the rule {rule!r}"
 

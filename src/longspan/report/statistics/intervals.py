@@ -69,8 +69,8 @@ def _sources(noise: Noise) -> str:
 
 def _clipped(low: float, high: float, metric: Metric, over: str) -> Interval:
     """Return an interval within the values that the metric can have."""
-    most = 1.0 if metric.unit == "%" else math.inf
-    return Interval(low=max(0.0, float(low)), high=min(most, float(high)), over=over)
+    ends = np.clip((low, high), metric.lowest, metric.highest).tolist()
+    return Interval(low=ends[0], high=ends[1], over=over)
 
 
 def _half_width(noise: Noise) -> float:
