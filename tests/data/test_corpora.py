@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import itertools
 import json
+import math
 
 import numpy as np
 import pyarrow as pa
@@ -291,7 +292,10 @@ def test_too_few_documents_name_the_remedy(tmp_path):
     ("options", "reason"),
     [
         ({"weights": (1.0, 2.0)}, "--weights needs a number above 0 for each of the 1 paths"),
-        ({"weights": (0.0,)}, "--weights needs a number above 0"),
+        *(
+            ({"weights": (x,)}, "--weights needs a number above 0")
+            for x in (0.0, math.nan, math.inf)
+        ),
         ({"vocab_size": 100}, "--vocab-size of byte-level must be at least 261"),
     ],
 )

@@ -34,8 +34,8 @@ def changed(*changes):
     return rows
 
 
-def parquet(columns, features=None):
-    made = pa.table(columns)
+def parquet(columns, names=None, features=None):
+    made = pa.table(columns, names)
     if features:
         metadata = {"huggingface": json.dumps({"info": {"features": features}})}
         made = made.replace_schema_metadata(metadata)
@@ -115,6 +115,14 @@ CSV = {
         "line 5 has a zero byte",
         "binary",
     ),
+    **{
+        f"unit {unit}": (
+            table([(x, f"{n % 9}e{unit}") for x, n in NUMBERS]),
+            "beyond floating point; write them in another unit",
+            {"kind": "number"},
+        )
+        for unit in (307, 200, -200)
+    },
     "one number": (table([(x, 7) for x, _ in ROWS]), "one value (7)", {"kind": "number"}),
     **{
         f"number {value}": (
@@ -170,12 +178,16 @@ JSON = {
 }
 PARQUET = {
     "no parquet": (b"no parquet", "x.parquet is truncated or no parquet file"),
-    "null": (parquet(labeled(None), CLASSES), "empty text or target in row 7"),
-    "NaN": (parquet(labeled(float("nan")), CLASSES), "empty text or target in row 7"),
-    "missing class": (parquet(labeled(-1, int), CLASSES), "empty text or target in row 7"),
+    "null": (parquet(labeled(None), features=CLASSES), "empty text or target in row 7"),
+    "NaN": (parquet(labeled(float("nan")), features=CLASSES), "empty text or target in row 7"),
+    "missing class": (parquet(labeled(-1, int), features=CLASSES), "empty text or target in row 7"),
     "bytes": (
         parquet({"text": [b"a", b"b", b"\xff"], "label": ["x", "y", "x"]}),
         "row 3: column 'text' has bytes that are not UTF-8",
+    ),
+    "two columns": (
+        parquet([["a"], ["b"], ["x"]], ["text", "text", "label"]),
+        "several columns 'text'; rename all but one",
     ),
     "nested": (
         parquet({"text": ["a"], "label": [["x"]]}),

@@ -114,7 +114,10 @@ def test_fresh_import_under_the_name_is_another_data_set(cache, tmp_path):
     import_texts(copy, "stars", path, REQUESTS["stars"], replace=True)
     register_imports(copy)
     after = open_task("stars", copy)
-    assert sum(map(after.size, SPLITS)) == 40
+    assert sum(map(after.size, SPLITS)) == 40 < sum(map(before.size, SPLITS))
+    built = build("stars")  # as `data show` and `data card` open it, without a build
+    assert built.open_built(copy)
+    assert built.checksum == after.checksum
     assert before.checksum != after.checksum
 
 

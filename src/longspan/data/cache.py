@@ -158,15 +158,24 @@ def find_manifest(cache: Path, spec: DatasetSpec) -> Manifest | None:
 
 
 def find_built(
-    cache: Path, task: str, version: int, options: dict[str, Any]
+    cache: Path, task: str, version: int, options: dict[str, Any], key: str | None = None
 ) -> BuiltDataset | None:
-    """Return the largest dataset built with these options from any source, or None.
+    """Return the largest dataset built with these options, or None.
 
     Used if the source files are gone. A corrupted dataset is skipped with a warning, and a choice
     between several is reported.
+
+    Args:
+        cache: the folder of built datasets.
+        task: name of the task.
+        version: its version.
+        options: its options.
+        key: that of the only dataset which counts; None: all, from any source.
     """
     candidates = []
     for folder in built_folders(cache, task):
+        if key not in (None, folder.name):
+            continue
         try:
             manifest = load_manifest(folder)
             if (manifest.version, manifest.options) == (version, options):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
+from longspan.data.cache import BuiltDataset, find_built
 from longspan.data.corpora.imports import name_tokenizers
 from longspan.data.imports.stored import ImportDescription
 from longspan.errors import DataError
@@ -28,6 +29,11 @@ class ImportedTask(Task):
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the identity of the imported rows; `data` has no effect."""
         return self.description.origin
+
+    def _find_built(self, cache: Path) -> BuiltDataset | None:
+        """Return the data set of this import, and none of a replaced one of its name."""
+        spec = self._dataset_spec(self.description.origin)
+        return find_built(cache, spec.task, spec.version, spec.options, spec.key)
 
 
 def makes_tasks(kind: type[ImportDescription]) -> Callable[[Maker], Maker]:

@@ -1,6 +1,7 @@
 """Request of an import of a corpus: sources, splits, objective and vocabulary."""
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -82,7 +83,9 @@ class CorpusRequest:
             OptionError: one is out of range, or does not go with another one.
             UnknownNameError: there is no such objective or vocabulary.
         """
-        if self.weights and (len(self.weights) != len(self.paths) or min(self.weights) <= 0):
+        if self.weights and (
+            len(self.weights) != len(self.paths) or not all(0 < x < math.inf for x in self.weights)
+        ):
             raise OptionError(
                 f"--weights needs a number above 0 for each of the {len(self.paths)} paths, got "
                 f"{', '.join(f'{x:g}' for x in self.weights)}"

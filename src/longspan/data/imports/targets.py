@@ -214,7 +214,8 @@ def parse_numbers(texts: Sequence[str], where: str, places: Sequence[str]) -> Ta
         places: location of each row, for messages.
 
     Raises:
-        DataError: a value is no finite number, or all are equal; the message names the rows.
+        DataError: a value is no finite number, all are equal, or their deviation is beyond what
+            floating point can have; the message names the rows.
     """
     values = [_number(text) for text in texts]
     if wrong := [row for row, value in enumerate(values) if not math.isfinite(value)]:
@@ -225,7 +226,15 @@ def parse_numbers(texts: Sequence[str], where: str, places: Sequence[str]) -> Ta
         )
     if len(set(values)) < 2:
         raise DataError(f"{where} has one value ({texts[0]}); expected two or more")
-    return Targets(np.array(values, np.float64))
+    numbers = np.array(values, np.float64)
+    with np.errstate(over="ignore"):
+        deviation = numbers.std()
+    if not 0 < deviation < math.inf:
+        raise DataError(
+            f"{where} has numbers from {min(values):g} to {max(values):g}, whose squares are "
+            "beyond floating point; write them in another unit"
+        )
+    return Targets(numbers)
 
 
 def _numerical(texts: Sequence[str]):

@@ -239,6 +239,8 @@ def _read_arrow(path: Path, column: str | None) -> Iterator[Row]:
     with explain_parquet_errors(path):
         file = _open_arrow(path)
         schema = file.schema_arrow if isinstance(file, pq.ParquetFile) else file.schema
+        if doubled := next((x for x in schema.names if schema.names.count(x) > 1), None):
+            raise DataError(f"{path} has several columns {doubled!r}; rename all but one")
         if column is not None and column not in schema.names:
             raise DataError(f"{path} lacks column {column}; it has {', '.join(schema.names)}")
         classes = class_names(schema)
