@@ -2,13 +2,18 @@
 
 import csv
 import json
+import shlex
+from pathlib import Path
 
 import pytest
+from scipy import stats
 from sklearn import metrics as sk
 from transformers import RobertaConfig, RobertaModel
 
 import tiny
-from longspan.results import DocumentScores, load_results, load_side_records
+from longspan.arena.documents.metrics import METRICS
+from longspan.cli.documents import _load_rows, _verdict
+from longspan.results import DocumentRow, DocumentScores, load_results, load_side_records
 from own_files import BAD, GOOD, reviews, save_tokenizer, write_csv
 from test_cli_errors import check_rejected
 from tiny import set_flags as flags
@@ -82,6 +87,50 @@ def test_scores_of_the_record_are_those_of_the_confusion_matrix(cli, tmp_path, f
         gaps = [abs(p - share) * count for p, share, count in row["calibration"]]
         assert row["metrics"]["ece"] == pytest.approx(sum(gaps) / record["documents"])
     assert record["documents"] == sum(map(sum, record["rows"][0]["confusion"]))
+    ours, theirs = record["fewer_errors"]
+    accuracies = [row["metrics"]["accuracy"] for row in record["rows"][:2]]
+    assert ours - theirs == pytest.approx(record["documents"] * (accuracies[0] - accuracies[1]))
+    assert record["p_value"] == (
+        stats.binomtest(ours, ours + theirs).pvalue if ours + theirs else None
+    )
+
+
+def scores_of(values=(0.5, 0.5), metric="accuracy", **fields):
+    """Return a record of a run and TF-IDF with a metric."""
+    names = ("local", "TF-IDF", "constant")
+    rows = [
+        DocumentRow(name=name, options={}, metrics={metric: value}, seconds=1)
+        for name, value in zip(names, (*values, 0.5), strict=True)
+    ]
+    identity = {"protocol": "own", "mechanism": "local", "config_hash": "0" * 10, "seed": 0}
+    described = {"task": "mine", "split": "test", "documents": 60, "rows_sha256": "1" * 64}
+    covered = {"covered_documents": 1.0, "covered_tokens": 1.0, "class_weights": "none"}
+    rest = {"threshold": 0.5, "rows": rows, "date": "2026-01-01T00:00:00+00:00"}
+    tested = {"p_value": 0.001, "fewer_errors": [2, 20]}
+    return DocumentScores(**{**identity, **described, **covered, **rest, **tested, **fields})
+
+
+@pytest.mark.parametrize("values", [(0.2, 0.4), (0.4, 0.2), (0.3, 0.3)])
+@pytest.mark.parametrize("counts", [[2, 20], [20, 2]])
+@pytest.mark.parametrize("metric", METRICS)
+def test_winner_is_who_has_fewer_errors_by_the_test_whatever_the_metric(metric, counts, values):
+    """The p-value is of the errors: a lower ECE, say, is no reason to call it a win."""
+    text = _verdict(scores_of(values, metric, fewer_errors=counts))
+    assert ("beats" if counts[0] > counts[1] else "loses to") in text
+    assert f"fewer errors on {counts[0]} documents against {counts[1]}" in text
+    tied = _verdict(scores_of(values, metric, fewer_errors=counts, p_value=0.2))
+    assert "is not told apart from" in tied
+
+
+def test_rows_of_a_table_average_seeds_and_no_other_runs(tmp_path):
+    """Checkpoints of one name in two folders are two ways to classify."""
+    scores = scores_of((0.4, 0.5))
+    others = {"seed": {"seed": 1}, "checkpoint": {"config_hash": "f" * 10}}
+    for fields in ({}, *others.values()):
+        scores_of((0.6 if fields else 0.4, 0.5), **fields).save(tmp_path / "own" / "mine")
+    rows = list(_load_rows(scores, tmp_path))
+    assert [row.options.get("seeds", 1) for row in rows] == [2, 1]
+    assert [row.metrics["accuracy"] for row in rows] == pytest.approx([0.5, 0.6])
 
 
 def test_encoder_of_transformers_is_extended_to_the_documents(cli, tmp_path, places):
@@ -214,6 +263,8 @@ BAD_FILES = {
     "weights": (ROWS, ("--class-weights", "equal"), "class weights called 'equal'"),
     "three columns": ([(*x, "z") for x in ROWS], (), "has the columns a, b, c: pass --text COLUMN"),
     "doubled column": (ROWS, ("--text", "a", "--label", "a"), "name one column"),
+    "pair of one text": (ROWS, ("--pair", "a"), "--pair a is a column of the texts"),
+    "no separator": (ROWS, ("--separator", ""), "--separator must be a character"),
 }
 
 
@@ -250,6 +301,64 @@ def test_bad_predictions_are_one_sentence_with_a_remedy(cli, labeled, tmp_path, 
     end = ("--output", tmp_path / "out.csv", "--cache", labeled / "cache", "--device", "cpu")
     check_rejected(cli("predict", record_of(labeled), new, *options, *end), part)
     assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--probabilities",)])
+def test_predictions_replace_no_column_of_the_file(cli, labeled, tmp_path, options):
+    """A column that predict would write is refused, and so are two columns of one name."""
+    end = ("--cache", labeled / "cache", "--device", "cpu", *options)
+
+    def predict(names, output):
+        new = write_csv(tmp_path / f"{output}.new.csv", [["good plot"] * len(names)], names)
+        command = ("predict", record_of(labeled), new, "--output", tmp_path / output)
+        return cli(*command, *end, "--json")
+
+    code, out, err = predict(("body", "id"), "out.csv")
+    assert code == 0, err
+    for name in {*json.loads(out)["columns"]} - {"body", "id"}:
+        check_rejected(predict(("body", name), "no.csv"), f"a column '{name}' already")
+    check_rejected(predict(("body", "x", "x"), "no.csv"), "several columns 'x'")
+    for suffix in ("", ".parquet", ".json", ".tsv", ".csv.gz", ".xlsx"):
+        check_rejected(predict(("body",), f"no{suffix}"), "--output must end in .csv, .jsonl")
+    assert not (tmp_path / "no.csv").exists()
+
+
+def test_next_commands_name_the_folders_as_a_shell_takes_them(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = write_csv(tmp_path / "my file.csv", [row[:2] for row in reviews(60)], HEADER[:2])
+    places = ("--cache", "my cache", "--runs", "my runs")
+    commands = {
+        "import": ("data", "import", "texts", path, "--name", "mine", *places[:2]),
+        "finetune": ("finetune", "--data", path, "--name", "mine", *SHORT, *places),
+        "train": ("train", "full", "mine", *SHORT, *places),
+    }
+    for name, command in commands.items():
+        code, _, err = cli(*command)
+        assert code == 0, err
+        lines = [x.removeprefix("next: ") for x in err.splitlines() if x.startswith("next: ")]
+        assert lines
+        for words in map(shlex.split, lines):
+            assert "report" in words or words[-2:] == ["--cache", "my cache"]
+            assert name == "import" or Path(words[2]).is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "what", "kind"),
+    [
+        ((), "classes", "class"),
+        (("--separator", ";"), "labels", "labels"),
+        (("--target", "stars, 1-5"), "numbers", "number"),
+    ],
+)
+def test_guessed_columns_are_named_with_their_kind(cli, tmp_path, options, what, kind):
+    """A comma in the name of the only other column makes no labels of its classes."""
+    rows = [(text, n % 3) for n, (text, *_) in enumerate(reviews(60))]
+    path = write_csv(tmp_path / "mine.csv", rows, ("body", "stars, 1-5"))
+    cache = tmp_path / "cache"
+    code, _, err = cli("data", "import", "texts", path, *options, "--cache", cache)
+    assert code == 0, err
+    assert f"columns: texts in 'body', {what} in 'stars, 1-5'" in err
+    assert json.loads((cache / "own" / "mine" / "import.json").read_text())["kind"] == kind
 
 
 def test_labels_of_texts_to_predict_are_named(cli, labeled, tmp_path):

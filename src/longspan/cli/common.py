@@ -3,8 +3,10 @@
 import json
 import logging
 import re
+import shlex
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
@@ -117,3 +119,16 @@ def print_note(label: str, message: object, style: str = "") -> None:
     line = re.sub(rf"\S{{{_LONGEST_WORD},}}", lambda word: f"{word[0][:80]}...", line)
     text = Text.assemble((label, style), " ", line)
     (problems if label in PROBLEMS else err).print(text, soft_wrap=True)
+
+
+def print_next(*words: object, cache: Path | None = None) -> None:
+    """Print a command to run next, as a shell takes it.
+
+    Args:
+        words: words of the command after `longspan`.
+        cache: folder of built data sets, which is named unless it is the default one.
+    """
+    from longspan.files import cache_folder
+
+    places = () if cache in (None, cache_folder()) else ("--cache", cache)
+    print_note("next:", shlex.join(map(str, ("longspan", *words, *places))))

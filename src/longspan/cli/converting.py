@@ -1,6 +1,7 @@
 """`longspan longify | convert | export`: checkpoints of transformers in our classes, and back."""
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -157,7 +158,10 @@ def export(
     if as_json:
         print_json({"output": str(folder), "files": files})
     else:
-        print_text(f"{len(files)} files in {folder}; upload them with: hf upload NAME {folder}")
+        print_text(
+            f"{len(files)} files in {folder}; upload them with: "
+            f"hf upload NAME {shlex.quote(str(folder))}"
+        )
 
 
 def _print_conversion(

@@ -12,7 +12,14 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from longspan.cli.activity import Activity
-from longspan.cli.common import console_callback, err, print_json, print_note, print_text
+from longspan.cli.common import (
+    console_callback,
+    err,
+    print_json,
+    print_next,
+    print_note,
+    print_text,
+)
 from longspan.cli.importing import (
     CorpusOptions,
     HeldOutOptions,
@@ -196,7 +203,8 @@ def _add_kind(kind: Kind, options: type[HeldOutOptions], place: str, about: str)
         places = [path] if isinstance(path, str) else path
         name = import_files(kind, places, files, paths.cache)
         _build(choices.build(name), paths, as_json)
-        print_note("next:", f"longspan {'pretrain' if kind == 'corpus' else 'train'} local {name}")
+        command = "pretrain" if kind == "corpus" else "train"
+        print_next(command, "local", name, cache=paths.cache)
 
     typed = list[str] if kind == "corpus" else str
     where = Annotated[typed, typer.Argument(help=place)]  # type: ignore[valid-type]

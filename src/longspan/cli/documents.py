@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from longspan.cli.common import IS_MAIN, print_json, print_note, print_table, print_text
+from longspan.cli.common import IS_MAIN, print_json, print_next, print_note, print_table, print_text
 from longspan.cli.importing import TextOptions, target_kind
 from longspan.cli.options import ChangeOptions, Text, options
 from longspan.cli.running import run_one
@@ -112,22 +112,22 @@ def run_documents(
         if as_json:
             print_json(dataclasses.asdict(scores))
         elif IS_MAIN:
-            _print_documents(scores, record, paths.runs)
+            _print_documents(scores, record, paths)
 
     run_one([experiment], paths, changes, as_json, show)
 
 
-def _print_documents(scores: "DocumentScores", record: Path, runs: Path) -> None:
+def _print_documents(scores: "DocumentScores", record: Path, paths: "RunPaths") -> None:
     """Print one table of all runs on the documents and the baselines, and what it says.
 
     Args:
         scores: scores of a run and of the baselines.
         record: record of the run.
-        runs: folder of results, whose other runs on the same documents are rows too.
+        paths: folder of results, whose other runs on the same documents are rows too.
     """
     metrics = [*scores.rows[0].metrics]
     columns = (f"{scores.task}: {scores.documents:,} documents of {scores.split}", *metrics, "time")
-    rows = [*_load_rows(scores, runs), *scores.rows[1:]]
+    rows = [*_load_rows(scores, paths.runs), *scores.rows[1:]]
     print_table(columns, (_cells(row, metrics) for row in rows), right=columns[1:])
     model = scores.rows[0]
     if 0 < len(model.classes) <= _MOST_CLASSES:
@@ -143,7 +143,8 @@ def _print_documents(scores: "DocumentScores", record: Path, runs: Path) -> None
     print_text(_verdict(scores))
     file = record.parent / scores.subfolder / scores.filename
     print_text(f"All scores: {file}")
-    print_note("next:", f"longspan predict {record} NEW --output predicted.csv")
+    words = ("predict", record, "NEW", "--output", "predicted.csv")
+    print_next(*words, cache=paths.cache)
 
 
 def _load_rows(scores: "DocumentScores", runs: Path) -> "Iterator[DocumentRow]":
@@ -155,7 +156,7 @@ def _load_rows(scores: "DocumentScores", runs: Path) -> "Iterator[DocumentRow]":
     for x in load_side_records(DocumentScores, [runs]):
         if (x.task, x.rows_sha256, x.split, x.threshold) == documents:
             row = x.rows[0]
-            by_name.setdefault(f"{x.protocol} {row.name} {row.options}", []).append(row)
+            by_name.setdefault(f"{x.protocol} {row.name} {x.config_hash}", []).append(row)
     for first, *others in by_name.values():
         rows, count = [first, *others], 1 + len(others)
         metrics: dict[str, float | None] = {
@@ -191,7 +192,10 @@ def _confusions(row: "DocumentRow") -> list[str]:
 
 
 def _verdict(scores: "DocumentScores") -> str:
-    """Return the sentence that compares the run with TF-IDF."""
+    """Return the sentence that compares the run with TF-IDF.
+
+    The test is of the errors, so it decides who wins, and the metric, such as ECE, does not.
+    """
     from longspan.arena.documents.metrics import METRICS
 
     model, baseline = scores.rows[:2]
@@ -200,12 +204,15 @@ def _verdict(scores: "DocumentScores") -> str:
     if None in values:
         return f"{name} is undefined on these documents; choose another --metric."
     signed = [METRICS[name].signed(x) for x in values if x is not None]
-    if p is None or p >= _SIGNIFICANT or signed[0] == signed[1]:
+    ours, theirs = scores.fewer_errors
+    if p is None or p >= _SIGNIFICANT:
         verb = "is not told apart from"
     else:
-        verb = "loses to" if signed[0] < signed[1] else "beats"
+        verb = "loses to" if ours < theirs else "beats"
     text = f"{model.name} {verb} {baseline.name}: {name} {values[0]:.3f} against {values[1]:.3f}"
     if p is not None:
-        text += f" (sign test of the errors by document: p = {p:.2g})"
-    advice = "" if signed[0] > signed[1] else f" Worse than TF-IDF? See {_HELP}."
+        counts = f"fewer errors on {ours:,} documents against {theirs:,}"
+        text += f" ({counts}, sign test: p = {p:.2g})"
+    is_worse = verb == "loses to" or signed[0] <= signed[1]
+    advice = f" Worse than TF-IDF? See {_HELP}." if is_worse else ""
     return f"{text}.{advice}"

@@ -1,5 +1,6 @@
 """`longspan pretrain | finetune`: single runs on a corpus, and from a checkpoint."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -177,7 +178,7 @@ def _task_name(
     if is_plan:
         raise OptionError(
             f"--dry-run and --measure take an imported TASK, got --data {data}; run longspan data "
-            f"import {kind} {data} first"
+            f"import {kind} {shlex.quote(str(data))} first"
         )
     return import_files(kind, [data], texts, cache)
 

@@ -1,7 +1,7 @@
 """`longspan data import KIND PATH...` and `tokenizer`: a user's own files become a task."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
@@ -338,7 +338,7 @@ def _columns(source: "Source", options: LabelOptions) -> dict[str, Any]:
     """
     from longspan.data.imports.targets import SEPARATOR
     from longspan.data.sources.folders import has_columns
-    from longspan.data.sources.table import LABEL, TEXT
+    from longspan.data.sources.table import LABEL, TEXT, read_table
 
     columns = {name: getattr(options, name) for name in ("text", "label", "target", "pair")}
     if isinstance(source, Path) and not has_columns(source):
@@ -353,24 +353,38 @@ def _columns(source: "Source", options: LabelOptions) -> dict[str, Any]:
     text = options.text
     if text is None or target is None:
         text, target = _guess_columns(source, options, text, target)
+    columns_of_table = read_table(source, options.form()).names if "," in target else ()
     if target == text:
         raise OptionError(f"--text and the targets name one column, {target!r}; name two columns")
+    if options.pair in (text, target):
+        raise OptionError(
+            f"--pair {options.pair} is a column of the texts or targets; name another"
+        )
     return {
         "text": text,
         "target": target,
-        "kind": target_kind(options, target),
+        "kind": target_kind(options, target, columns_of_table),
         "separator": options.separator or SEPARATOR,
         "pair": options.pair,
     }
 
 
-def target_kind(options: LabelOptions, target: str) -> Literal["class", "labels", "number"]:
+def target_kind(
+    options: LabelOptions, target: str, columns: Collection[str] = ()
+) -> Literal["class", "labels", "number"]:
     """Return the kind of the targets that the options name.
 
+    Args:
+        options: options.
+        target: column of the targets, or columns of labels with commas between them.
+        columns: columns of the table, of which one may have a comma in its name.
+
     Raises:
-        OptionError: numbers have a separator.
+        OptionError: numbers have a separator, or it is empty.
     """
-    has_labels = options.separator is not None or "," in target
+    if options.separator == "":
+        raise OptionError("--separator must be a character, got none; omit it for one class a text")
+    has_labels = options.separator is not None or ("," in target and target not in columns)
     if options.target is None:
         return "labels" if has_labels else "class"
     if options.separator is not None:
@@ -405,7 +419,9 @@ def _guess_columns(
             "--label COLUMN (classes) or --target COLUMN (numbers)"
         )
     text, target = text or names[-1], target or names[0]
-    print_note("columns:", f"texts in {text!r}, classes in {target!r}")
+    noun = {"class": "classes", "labels": "labels", "number": "numbers"}
+    what = noun[target_kind(options, target, table.names)]
+    print_note("columns:", f"texts in {text!r}, {what} in {target!r}")
     return text, target
 
 

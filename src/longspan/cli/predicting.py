@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,9 @@ from longspan.wording import counted
 
 if TYPE_CHECKING:
     from longspan.data.sources.table import Table
+
+_LINES = (".jsonl", ".ndjson")  # of an object in each line
+_SUFFIXES = (".csv", *_LINES)
 
 
 @options
@@ -66,13 +70,15 @@ def predict(
     from longspan.files import check_new_file
 
     check_new_file(output)
+    if output.suffix.lower() not in _SUFFIXES:
+        raise OptionError(f"--output must end in {', '.join(_SUFFIXES)}, got {output.name}")
     check_threshold(new.threshold)
     paths = folders.run_paths()
     trained = _trained_columns(record, file)
     columns = new.text or trained.get("text"), new.pair or trained.get("pair")
     table, texts = _read_texts(file, *columns, new)
     _note_targets(file, table, trained)
-    shown = _shown_columns(file, table, new.identifier)
+    shown = _shown_columns(file, table, new)
     predictions = predict_texts(record, texts, paths, threshold=new.threshold)
     added: dict[str, Any] = {"predicted": predictions.values}
     if predictions.probabilities is not None:
@@ -133,21 +139,29 @@ def _note_targets(file: Path, table: "Table", trained: Mapping[str, str]) -> Non
         print_note(
             "note:",
             f"{file} has the column {target!r} of the training, which predict copies and does not "
-            f"read; to score it, import the file with longspan finetune --test {file}",
+            f"read; to score it, import the file with longspan finetune --test "
+            f"{shlex.quote(str(file))}",
         )
 
 
-def _shown_columns(file: Path, table: "Table", identifier: str | None) -> dict[str, list[str]]:
+def _shown_columns(file: Path, table: "Table", new: NewTextOptions) -> dict[str, list[str]]:
     """Return the columns that are written as they are: that of the identifiers, or all.
 
     Raises:
         OptionError: one has the name of a prediction.
-        DataError: there is no such column, or an identifier is missing or doubled.
+        DataError: there is no such column, two have one name, or an identifier is missing or
+            doubled.
     """
+    identifier = new.identifier
     names = table.names if identifier is None else (identifier,)
-    if taken := {"predicted", "probability"} & set(names):
-        raise OptionError(f"{file} has a column {min(taken)!r} already; rename it")
+    for name in names:
+        if name in ("predicted", "probability") or (new.probabilities and name.startswith("p(")):
+            raise OptionError(f"{file} has a column {name!r} already; rename it")
     if identifier is None:
+        if doubled := [x for x in names if names.count(x) > 1]:
+            raise DataError(
+                f"{file} has several columns {doubled[0]!r}; rename all but one, or pass --id"
+            )
         cells = zip(*table.rows, strict=True)
         return {x: list(values) for x, values in zip(names, cells, strict=True)}
     values = table.column(identifier)
@@ -192,7 +206,7 @@ def _write(path: Path, columns: Mapping[str, list[Any]]) -> None:
         atomic_write(path) as temporary,
         temporary.open("w", encoding="utf-8", newline="") as stream,
     ):
-        if path.suffix in (".jsonl", ".ndjson"):
+        if path.suffix.lower() in _LINES:
             for row in rows:
                 values = dict(zip(columns, row, strict=True))
                 stream.write(json.dumps(values, ensure_ascii=False) + "\n")

@@ -2,13 +2,12 @@
 
 import dataclasses
 import functools
-import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from longspan.cli.common import IS_MAIN, console_callback, print_note
+from longspan.cli.common import IS_MAIN, console_callback, print_next, print_note
 from longspan.cli.options import (
     DEFAULT_PROTOCOL,
     ArenaPathOptions,
@@ -248,30 +247,28 @@ def run_one(
         show(results[-1])
     elif IS_MAIN:
         print_results(results[-1:], as_json)
-        for command in (x for last in results[-1:] for x in _next_commands(last, paths)):
-            print_note("next:", command)
+        for last in results[-1:]:
+            _print_next(last, paths)
 
 
-def _next_commands(result: "Result", paths: "RunPaths") -> list[str]:
-    """Return the commands that use a trained model."""
-    from longspan.files import cache_folder
+def _print_next(result: "Result", paths: "RunPaths") -> None:
+    """Print the commands that use a trained model."""
     from longspan.models.heads import find_head
     from longspan.tasks import TASKS
     from longspan.tasks.encoded_text import EncodedTextTask
     from longspan.tasks.info import LANGUAGE_MODELING
 
-    record = shlex.quote(str(paths.runs / result.protocol / result.task / result.filename))
+    record = paths.runs / result.protocol / result.task / result.filename
     task = TASKS[result.task]
     head = find_head(task.info.head)
-    commands = [f"eval {record}"]
+    print_next("report", record)
+    print_next("eval", record, cache=paths.cache)
     if task.info.head in LANGUAGE_MODELING:
-        commands += [f"finetune {record} TASK"]
+        print_next("finetune", record, "TASK", cache=paths.cache)
     elif issubclass(task, EncodedTextTask) and not head.compares_examples:
-        columns = "--text COLUMN" + " --pair COLUMN" * (len(head.texts) - 1)
-        commands += [f"predict {record} FILE {columns} --output predicted.csv"]
-    if paths.cache != cache_folder():
-        commands = [f"{x} --cache {shlex.quote(str(paths.cache))}" for x in commands]
-    return [f"longspan {x}" for x in (f"report {record}", *commands)]
+        columns = ("--text", "COLUMN", *("--pair", "COLUMN") * (len(head.texts) - 1))
+        words = ("predict", record, "FILE", *columns, "--output", "predicted.csv")
+        print_next(*words, cache=paths.cache)
 
 
 def _experiments(

@@ -53,6 +53,8 @@ class DocumentScores(SideRecord):
         rows: the run, TF-IDF, and the shares of the classes, or the mean, in training.
         p_value: of the sign test whether run or TF-IDF has fewer errors on a document; None: both
             have equally many on each.
+        fewer_errors: documents on which the run has fewer errors, and those of TF-IDF; none in
+            records that did not count them.
     """
 
     subfolder: ClassVar[str] = DOCUMENTS
@@ -68,6 +70,7 @@ class DocumentScores(SideRecord):
     threshold: float
     rows: list[DocumentRow]
     p_value: float | None
+    fewer_errors: list[int] = dataclasses.field(default_factory=list)
     schema: int = _DOCUMENT_SCHEMA
 
     @property

@@ -81,6 +81,7 @@ def score_documents(
     scored = _Scored(targets[split], kind, task.description.classes, metrics, threshold)
     scores = predict_split(run, split)
     baseline = _fit_baseline(task, {x: y.texts for x, y in splits.items()}, targets, split, scored)
+    better, worse = _count_fewer_errors(scores, baseline.scores, scored)
     rows = [
         _row(run.result.row_name, _options(run), scores, run.result.seconds, scored),
         _row(_TFIDF, {"C": baseline.strength}, baseline.scores, baseline.seconds, scored),
@@ -96,7 +97,8 @@ def score_documents(
         class_weights=task.options.class_weights,
         threshold=threshold,
         rows=rows,
-        p_value=_compare(scores, baseline.scores, scored),
+        p_value=_sign_test(better, worse),
+        fewer_errors=[better, worse],
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
     result.save(record.parent)
@@ -196,11 +198,16 @@ def _constant(train: np.ndarray, scored: _Scored) -> np.ndarray:
     return np.broadcast_to(shares, (count, len(shares)))
 
 
-def _compare(first: np.ndarray, second: np.ndarray, scored: _Scored) -> float | None:
+def _sign_test(better: int, worse: int) -> float | None:
     """Return the p-value of the sign test over documents; of classes, it is McNemar's exact test.
 
     None: both are equally wrong on every document.
     """
+    return float(stats.binomtest(better, better + worse).pvalue) if better + worse else None
+
+
+def _count_fewer_errors(first: np.ndarray, second: np.ndarray, scored: _Scored) -> tuple[int, int]:
+    """Return the documents on which the first has fewer errors, and those of the second."""
     errors = []
     for scores in (first, second):
         predicted = predict_targets(scores, scored.kind, scored.threshold)
@@ -210,8 +217,7 @@ def _compare(first: np.ndarray, second: np.ndarray, scored: _Scored) -> float | 
             else predicted != scored.targets
         )
         errors.append(wrong if wrong.ndim == 1 else wrong.sum(1))
-    better, worse = int((errors[0] < errors[1]).sum()), int((errors[0] > errors[1]).sum())
-    return float(stats.binomtest(better, better + worse).pvalue) if better + worse else None
+    return int((errors[0] < errors[1]).sum()), int((errors[0] > errors[1]).sum())
 
 
 def _options(run: FinishedRun) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def open_source(source: str | Path, revision: str | None) -> Source:
     if folder.is_file():
         raise OptionError(
             f"{source} is a file, expected a folder; the model of a run becomes one by "
-            f"longspan export {source} --output FOLDER"
+            f"longspan export {shlex.quote(str(source))} --output FOLDER"
         )
     if not folder.is_dir():
         folder = _download(str(source), revision)
