@@ -79,9 +79,8 @@ def score_documents(
     targets = {name: _read_targets(x.targets, task) for name, x in splits.items()}
     metrics = choose_metrics(metric, kind)
     scored = _Scored(targets[split], kind, task.description.classes, metrics, threshold)
-    scores = predict_split(run, split)
-    baseline = _fit_baseline(task, {x: y.texts for x, y in splits.items()}, targets, split, scored)
-    better, worse = _count_fewer_errors(scores, baseline.scores, scored)
+    scores, texts = predict_split(run, split), {x: y.texts for x, y in splits.items()}
+    baseline = _fit_baseline(task, texts, targets, split, scored)
     rows = [
         _row(run.result.row_name, _options(run), scores, run.result.seconds, scored),
         _row(_TFIDF, {"C": baseline.strength}, baseline.scores, baseline.seconds, scored),
@@ -97,8 +96,7 @@ def score_documents(
         class_weights=task.options.class_weights,
         threshold=threshold,
         rows=rows,
-        p_value=_sign_test(better, worse),
-        fewer_errors=[better, worse],
+        **_sign_test(*_count_fewer_errors(scores, baseline.scores, scored)),
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
     result.save(record.parent)
@@ -198,12 +196,13 @@ def _constant(train: np.ndarray, scored: _Scored) -> np.ndarray:
     return np.broadcast_to(shares, (count, len(shares)))
 
 
-def _sign_test(better: int, worse: int) -> float | None:
-    """Return the p-value of the sign test over documents; of classes, it is McNemar's exact test.
+def _sign_test(better: int, worse: int) -> dict[str, Any]:
+    """Return the fields of the sign test over documents; of classes, it is McNemar's exact test.
 
-    None: both are equally wrong on every document.
+    Without a p-value both are equally wrong on every document.
     """
-    return float(stats.binomtest(better, better + worse).pvalue) if better + worse else None
+    p = float(stats.binomtest(better, better + worse).pvalue) if better + worse else None
+    return {"p_value": p, "fewer_errors": [better, worse]}
 
 
 def _count_fewer_errors(first: np.ndarray, second: np.ndarray, scored: _Scored) -> tuple[int, int]:
