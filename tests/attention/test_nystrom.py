@@ -5,7 +5,14 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
-from contract import assert_near, check_contract, gradients, qkv, run_with_gradients
+from contract import (
+    assert_equals_reference,
+    assert_near,
+    check_contract,
+    gradients,
+    qkv,
+    run_with_gradients,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_fused import names_of_graph
@@ -229,6 +236,15 @@ def test_scale_of_the_batch_is_that_of_its_ragged_rows(reads_padding):
     alone = [attention(*(x[b:][:1] for x in (q, k, v, mask))) for b in (0, 3)]
     equal = [torch.allclose(x[0], out[b], atol=1e-6) for x, b in zip(alone, (0, 3), strict=True)]
     assert not all(equal)
+
+
+def test_gradients_of_short_rows_do_not_depend_on_the_scale_of_the_batch():
+    """A key that all queries prefer gives a norm above that of rows with equal weights."""
+    q, k, v = qkv(33, B=2)
+    q[0], q[1], k[1, :, 2] = 0.01 * q[0], q[1].abs(), 20
+    mask = torch.arange(33) < torch.tensor([33, 5])[:, None]
+    attention = nystrom(inverse_scale="batch")
+    assert_equals_reference(attention, [q, k, v], "a preferred key", mask=mask)
 
 
 def test_exact_option_is_softmax_attention_at_every_length():

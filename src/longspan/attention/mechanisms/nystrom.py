@@ -163,13 +163,14 @@ class NystromAttention(Attention):
 def pseudo_inverse(A: Tensor, iterations: int | None, shared: Tensor | None = None) -> Tensor:
     """Compute the Moore-Penrose inverse: exactly, or by eq. 14 from A^T / (|A|_1 |A|_inf).
 
-    With `shared`, True at some matrices, the largest denominator of these is that of all.
+    With `shared`, True at some matrices, the largest denominator of these is that of all of them.
     """
     if iterations is None:
         return torch.linalg.pinv(A, rtol=torch.finfo(A.dtype).eps ** 0.5)
     norms = A.abs().sum(-2).amax(-1) * A.abs().sum(-1).amax(-1)
     if shared is not None:
-        norms = apply_mask(norms, shared).max().clamp(min=1).expand_as(norms)  # none is below 1
+        largest = apply_mask(norms, shared).max().clamp(min=1)  # none is below 1
+        norms = torch.where(shared, largest, norms)  # the iterates of others would not converge
     Z = A.mT / norms[..., None, None]
     if torch.compiler.is_compiling() or has_transforms():
         return _iterate(iterations, A, Z)
