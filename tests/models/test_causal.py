@@ -24,6 +24,7 @@ LAYER = {
 }
 CAUSAL = [*sorted(name for name, cls in MECHANISMS.items() if cls.traits.causal), *LAYERED]
 T = 40
+PREFILL = {"prefill_chunk_size": 5}
 
 
 @pytest.fixture(params=CAUSAL)
@@ -160,6 +161,34 @@ def test_prompts_that_end_in_padding_are_refused():
     mask[1, 13:] = 0
     with pytest.raises(InputError, match=r"ends in padding, .* pad prompts on the left"):
         model.generate(ids, attention_mask=mask, max_new_tokens=2)
+
+
+def test_prompts_in_chunks_generate_what_whole_prompts_do(name):
+    """transformers reads a prompt in chunks of `prefill_chunk_size`, which may end in padding."""
+    model, ids = decoder(name), tokens(2, 12)
+    mask = torch.ones_like(ids)
+    # A row of padding alone would begin in a later call, which grids do not allow.
+    anchored = model.model.layers[0].attention.mechanism.traits.anchored
+    mask[1, : 2 if anchored else 7] = 0
+    options = {"attention_mask": mask, "max_new_tokens": 6, "do_sample": False}
+    whole = model.generate(ids, **options)
+    assert model.generate(ids, **options, **PREFILL).equal(whole)
+    beams = (model.generate(ids, **options, num_beams=2, **x) for x in ({}, PREFILL))
+    assert next(beams).equal(next(beams))
+
+
+def test_embeddings_generate_what_their_tokens_do(name):
+    model, ids = decoder(name), tokens(2, 9)
+    mask = torch.ones_like(ids)
+    mask[1, :2] = 0
+    embedded = model.get_input_embeddings()(ids)
+    options = {"attention_mask": mask, "max_new_tokens": 6, "do_sample": False}
+    whole = model.generate(ids, **options)
+    for use_cache in (True, False):
+        found = model.generate(inputs_embeds=embedded, use_cache=use_cache, **options)
+        assert found.equal(whole[:, 9:])
+    with pytest.raises(InputError, match="prefill_chunk_size=5 divides input_ids"):
+        model.generate(inputs_embeds=embedded, **options, **PREFILL)
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 from inspect import signature
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from transformers import GenerationConfig, GenerationMixin
 from transformers.generation import GenerationMode
 
@@ -37,45 +37,50 @@ class LongspanGenerationMixin(GenerationMixin):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """Give assisted generation, and the assistant, a state that can forget rejected tokens."""
+        """Give generation the empty state that it cannot leave to the first call.
+
+        That of assisted generation, and of the assistant, can forget rejected tokens; a decoder
+        whose prompt is read in chunks (`prefill_chunk_size`) needs one before the first of them.
+
+        Raises:
+            InputError: a prompt of a decoder ends in padding, where its next token would be read,
+                or is to be read in chunks of embeddings.
+        """
         arguments = generation_config, model_kwargs, generation_mode
         super()._prepare_cache_for_generation(*arguments, *args, **kwargs)  # type: ignore[misc]
+        is_decoder = not self.config.is_encoder_decoder  # type: ignore[attr-defined]
+        past = model_kwargs.get(CACHE_NAME)
+        if is_decoder and (past is None or past.get_seq_length() == 0):
+            _check_prompt(model_kwargs, generation_config.prefill_chunk_size)
         assisted = generation_mode == GenerationMode.ASSISTED_GENERATION
         drafts = assisted or getattr(generation_config, "is_assistant", False)
-        if drafts and generation_config.use_cache and model_kwargs.get(CACHE_NAME) is None:
+        chunks = is_decoder and generation_config.prefill_chunk_size is not None
+        if (drafts or chunks) and generation_config.use_cache and past is None:
             decoder = self.get_decoder()  # type: ignore[attr-defined]
-            cache = LongspanCache(decoder.config.num_hidden_layers)
-            cache.activate_past_recording()
-            model_kwargs[CACHE_NAME] = cache
+            cache = model_kwargs[CACHE_NAME] = LongspanCache(decoder.config.num_hidden_layers)
+            if drafts:
+                cache.activate_past_recording()
 
     def prepare_inputs_for_generation(  # type: ignore[override]
         self,
         *args: Any,
         cache: LongspanCache | None = None,
         past_key_values: LongspanCache | None = None,
+        inputs_embeds: Tensor | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Return the inputs of a call in `generate`, whose arguments it reads off this signature.
 
         Raises:
-            InputError: a prompt of a decoder ends in padding, where its next token would be read;
-                or a state has the name of another transformers.
+            InputError: a state has the name of another transformers.
         """
         states = {"cache": cache, "past_key_values": past_key_values}
         past = states.pop(CACHE_NAME)
         if any(x is not None for x in states.values()):
             raise InputError(f"a state is called {CACHE_NAME} in `generate` of this transformers")
-        kwargs[CACHE_NAME] = past
+        kwargs |= {CACHE_NAME: past, "inputs_embeds": inputs_embeds}
         inputs = super().prepare_inputs_for_generation(*args, **kwargs)  # type: ignore[misc]
         inputs["cache"] = inputs.pop(CACHE_NAME, None)
-        mask = inputs.get("attention_mask")
-        is_decoder = not self.config.is_encoder_decoder  # type: ignore[attr-defined]
-        is_prompt = past is None or past.get_seq_length() == 0
-        if is_decoder and is_prompt and mask is not None and not mask[:, -1].all():
-            raise InputError(
-                "a prompt ends in padding, after which no token can be predicted; pad prompts on "
-                "the left (tokenizer.padding_side='left')"
-            )
         return inputs
 
     def _update_model_kwargs_for_generation(
@@ -85,6 +90,21 @@ class LongspanGenerationMixin(GenerationMixin):
         if outputs.cache is not None:
             model_kwargs[CACHE_NAME] = outputs.cache
         return super()._update_model_kwargs_for_generation(outputs, model_kwargs, *args, **kwargs)
+
+
+def _check_prompt(inputs: dict[str, Any], chunk: int | None) -> None:
+    """Raise InputError if a prompt ends in padding, or is embeddings to be read in chunks."""
+    mask = inputs.get("attention_mask")
+    if mask is not None and not mask[:, -1].all():
+        raise InputError(
+            "a prompt ends in padding, after which no token can be predicted; pad prompts on the "
+            "left (tokenizer.padding_side='left')"
+        )
+    if chunk is not None and inputs.get("inputs_embeds") is not None:
+        raise InputError(
+            f"prefill_chunk_size={chunk} divides input_ids, not inputs_embeds; pass input_ids "
+            "alone, or prefill_chunk_size=None"
+        )
 
 
 class LanguageModel(Head):
