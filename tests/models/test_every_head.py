@@ -1,6 +1,7 @@
 """All models with a head: inputs that they pass on, auxiliary losses, refusals, checkpoints."""
 
 import functools
+from inspect import signature
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from longspan.models import (
     LongspanDualEncoder,
     LongspanModel,
 )
+from longspan.models.inputs import TextInputs
 
 TEXTS = [(name, text) for name, head in HEADS.items() for text in head.texts]
 TEXTS_OF_ALL_INPUTS = [x for x in TEXTS if x[0] not in ("dual", "coreference")]
@@ -90,6 +92,38 @@ def test_masks_of_another_shape_are_refused(small, name, text, kind):
     places = {"{}_b": "second sequence", "query_{}": "queries", "document_{}": "documents"}
     with pytest.raises(InputError, match=rf"^{places.get(text, '')}.*{kind} must have .* got \(3"):
         head.build(small)(**head.inputs(), **mask, **head.unlabeled)
+
+
+def wrong_tensors(x, kind):
+    """Yield values in place of an input of texts that have another type or shape."""
+    yield x.tolist()
+    yield x[0]
+    yield x[None, None]
+    if kind != "input_ids":
+        yield x[..., 1:]
+        yield x[..., :1]
+    if kind != "inputs_embeds":
+        yield x.float() + 0.5
+
+
+@pytest.mark.parametrize("kind", sorted(set(TextInputs._fields) - {"input_values"}))
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+@pytest.mark.parametrize(("name", "text"), TEXTS)
+@pytest.mark.usefixtures("unchecked")
+def test_wrong_tensors_are_refused_in_words(small, name, text, position, kind):
+    """Rows and tokens are not broadcast: one position for all tokens would be no order."""
+    head = HEADS[name]
+    if text.format(kind) not in signature(head.cls.forward).parameters:
+        pytest.skip("the model does not take it")
+    model = head.build(small, type_vocab_size=2, position=position, attention="local")
+    inputs = head.inputs()
+    good = torch.ones(head.shape, dtype=torch.long)
+    if kind == "inputs_embeds":
+        good = model.get_input_embeddings()(good)
+        inputs.pop(text.format("input_ids"))
+    for wrong in wrong_tensors(good, kind):
+        with pytest.raises(InputError):
+            model(**{**inputs, text.format(kind): wrong}, **head.unlabeled)
 
 
 @pytest.mark.parametrize(("name", "text"), TEXTS_OF_ALL_INPUTS)

@@ -10,7 +10,13 @@ from longspan.attention import Traits
 from longspan.errors import InputError
 from longspan.models.cache import LongspanCache, past_refusals
 from longspan.models.config import LongspanConfig
-from longspan.models.inputs import drop_full_mask, is_readable, prepend, to_boolean_mask
+from longspan.models.inputs import (
+    check_integers,
+    drop_full_mask,
+    is_readable,
+    prepend,
+    to_boolean_mask,
+)
 from longspan.models.positions import rotary_table
 from longspan.models.relative import TRAITS, has_buckets
 
@@ -108,12 +114,19 @@ def select_positions(
     real: Tensor | None,
     past: LongspanCache | None,
 ) -> Tensor | None:
-    """Return the position of each token, summary token included; None: its index."""
+    """Return the position of each token, summary token included; None: its index.
+
+    Raises:
+        InputError: the positions that are given have another shape.
+    """
     if positions is None:
         counted = _counted_tokens(config, inputs, real, past)
         if counted is None:
             return None
         positions = (LongspanCache(0) if past is None else past).positions(counted)
+    else:
+        B, T = inputs.shape[:2]
+        check_integers("position_ids", positions, (B, T), (1, T))
     if config.pooling == "cls":
         return torch.cat((torch.zeros_like(positions[:, :1]), positions + 1), dim=1)
     return positions

@@ -1,7 +1,7 @@
 """Types and masks of a model's inputs."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -33,9 +33,9 @@ class TextInputs(NamedTuple):
     def shape(self) -> tuple[int, ...]:
         """Shape of the texts, (B, T), or (B, C, T) with C candidates each; empty without texts."""
         if self.input_ids is not None:
-            return tuple(self.input_ids.shape)
+            return tuple(getattr(self.input_ids, "shape", ()))
         values = self.inputs_embeds if self.input_values is None else self.input_values
-        return () if values is None else tuple(values.shape[:-1])
+        return tuple(getattr(values, "shape", ()))[:-1]
 
     @property
     def real_parts(self) -> Bool[Tensor, "B C"] | None:
@@ -43,7 +43,14 @@ class TextInputs(NamedTuple):
         return None if self.attention_mask is None else self.attention_mask.bool().any(-1)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "TextInputs":
-        """Return the inputs, each of them changed."""
+        """Return the inputs, each of them changed.
+
+        Raises:
+            InputError: one of them is no tensor.
+        """
+        for name, x in self._asdict().items():
+            if x is not None and not isinstance(x, Tensor):
+                raise InputError(f"{name} must be a tensor, got {type(x).__name__}")
         return TextInputs(*(None if x is None else change(x) for x in self))
 
     def flatten_parts(self, kind: str) -> "TextInputs":
@@ -56,10 +63,11 @@ class TextInputs(NamedTuple):
             InputError: the inputs do not have one shape (B, C, T).
         """
         for name, x in self._asdict().items():
-            if x is not None and (x.ndim < 3 or x.shape[:3] != self.shape):
+            got = tuple(getattr(x, "shape", ())) or type(x).__name__
+            if x is not None and (len(self.shape) != 3 or got[:3] != self.shape):
                 raise InputError(
                     f"{name} must have one shape (B, C, T), of C {kind} in each of B rows, in all "
-                    f"inputs, got {tuple(x.shape)}"
+                    f"inputs, got {got}"
                 )
         return self.map(lambda x: x.flatten(0, 1))
 
@@ -79,13 +87,12 @@ def to_boolean_mask(name: str, mask: Tensor | None, inputs: Tensor, seen: int = 
     if mask is None:
         return None
     B, T = inputs.shape[:2]
-    if seen and mask.shape == (B, seen + T):
+    shape = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+    if seen and shape == (B, seen + T):
         mask = mask[:, seen:]
-    if mask.shape != (B, T):
+    elif shape != (B, T):
         either = f" or {(B, seen + T)}" if seen else ""
-        raise InputError(
-            f"{name} must have the shape of the inputs, {(B, T)}{either}, got {tuple(mask.shape)}"
-        )
+        raise InputError(f"{name} must have the shape of the inputs, {(B, T)}{either}, got {shape}")
     _check_mask_values(name, mask)
     return mask.bool()
 
@@ -156,8 +163,8 @@ def default_global_mask(config: "LongspanConfig", texts: TextInputs) -> Bool[Ten
     rule = config.default_global_tokens
     values = texts.inputs_embeds if texts.input_values is None else texts.input_values
     inputs = values if texts.input_ids is None else texts.input_ids
-    if rule == "none" or inputs is None:
-        return None
+    if rule == "none" or not isinstance(inputs, Tensor) or inputs.dim() < 2:
+        return None  # the model refuses other inputs
     places = torch.arange(inputs.shape[1], device=inputs.device).expand(inputs.shape[:2])
     if rule == "first":
         return places == 0
@@ -174,7 +181,7 @@ def default_global_mask(config: "LongspanConfig", texts: TextInputs) -> Bool[Ten
 
 
 def select_inputs(
-    features: int | None,
+    config: "LongspanConfig",
     input_ids: Tensor | None,
     input_values: Tensor | None,
     embeds: Tensor | None,
@@ -182,26 +189,54 @@ def select_inputs(
     """Return the one kind of input that a model takes, or the embeddings of it.
 
     Args:
-        features: numbers per position of a model with continuous inputs, or None.
+        config: configuration of the model.
         input_ids: token ids, or None.
         input_values: continuous inputs, or None.
         embeds: embeddings, or None.
 
     Raises:
-        InputError: none or several are given, or one that the model does not take.
+        InputError: none or several are given, one that the model does not take, or one of another
+            shape or dtype.
     """
+    features = config.input_features
     selected = input_ids if features is None else input_values
-    name = "input_ids" if features is None else "input_values"
+    name, width = ("input_ids", None) if features is None else ("input_values", features)
     inputs = [x for x in (input_ids, input_values, embeds) if x is not None]
     if len(inputs) != 1 or inputs[0] is not (embeds if selected is None else selected):
         raise InputError(
             f"this model takes {name} or inputs_embeds only (input_features={features})"
         )
-    if embeds is None and features is not None and inputs[0].shape[2:] != (features,):
-        raise InputError(
-            f"input_values must have shape (B, T, {features}), got {tuple(inputs[0].shape)}"
-        )
+    if selected is None:
+        name, width = "inputs_embeds", config.embedding_width
+    x: Any = inputs[0]
+    if width is None:
+        check_integers(name, x)
+    elif not isinstance(x, Tensor) or x.dim() != 3 or x.shape[2] != width:
+        got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise InputError(f"{name} must have shape (B, T, {width}), got {got}")
     return inputs[0]
+
+
+def check_integers(name: str, x: Any, *shapes: tuple[int, int]) -> None:
+    """Check that an argument is a tensor of integers (B, T), without broadcasting.
+
+    Args:
+        name: name of the argument in messages.
+        x: the argument.
+        shapes: shapes that it may have; none: any (B, T).
+
+    Raises:
+        InputError: it is not.
+    """
+    got, remedy = type(x).__name__, ""
+    if isinstance(x, Tensor):
+        fits = any(x.shape == shape for shape in shapes) if shapes else x.dim() == 2
+        if fits and x.dtype in (torch.int32, torch.int64):
+            return
+        got = f"{x.dtype} of shape {tuple(x.shape)}"
+        remedy = f"; {name}[None] is a batch of one text" if x.dim() == 1 else ""
+    expected = " or ".join(str(tuple(shape)) for shape in dict.fromkeys(shapes)) or "(B, T)"
+    raise InputError(f"{name} must be a tensor of int64, {expected}, got {got}{remedy}")
 
 
 def prepend(mask: Tensor, value: bool) -> Tensor:

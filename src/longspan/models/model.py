@@ -34,6 +34,7 @@ from longspan.models.embeddings import Embeddings
 from longspan.models.inputs import (
     TokenIds,
     TokenMask,
+    check_integers,
     prepend,
     select_inputs,
     to_global_mask,
@@ -215,7 +216,9 @@ class LongspanModel(LongspanPreTrainedModel):
                 another batch or model, or the mechanism refuses them.
         """
         past, source = cache, encoder_hidden_states
-        inputs = select_inputs(self.config.input_features, input_ids, input_values, inputs_embeds)
+        inputs = select_inputs(self.config, input_ids, input_values, inputs_embeds)
+        if token_type_ids is not None:
+            check_integers("token_type_ids", token_type_ids, inputs.shape[:2])
         weighted = self._wants("output_attentions", output_attentions)
         # Weights are those of whole sequences.
         default = not (self.training or weighted)
