@@ -2,8 +2,8 @@
 
     python docs/pages.py
 
-Writes docs/mechanisms (<name>.md, <name>.svg, README.md), docs/tasks (by `task_pages`), the list
-of recipes, docs/choosing.md (by `choosing_page`), the count in docs/figures.md, the table of
+Writes docs/mechanisms (<name>.md, <name>.svg; README.md and timeline.svg by `gallery`), docs/tasks
+(by `task_pages`), the list of recipes, docs/choosing.md (by `choosing_page`), the count in docs/figures.md, the table of
 docs/arena/protocols.md, and for reports the published scores of the tasks and the traits of the
 mechanisms. A test checks that these files are current.
 """
@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import get_type_hints
 
 import choosing_page
+import gallery
 import task_pages
 import torch
+from gallery import TRAITS, about
 from layer_record import PRECISION, conditions, layers
 from mechanism_notes import NOTES, Notes
-from pictures import TOKENS, picture
+from pictures import FAINT, TOKENS, picture
 from rendering import words, write
 
 from longspan.arena.protocols.base import get, protocol_names
@@ -43,94 +45,18 @@ RECIPES = Path(__file__).parent / "recipes"
 FIGURES = Path(__file__).parent / "figures.md"
 PROTOCOLS = Path(__file__).parent / "arena" / "protocols.md"
 CATALOG = Path(__file__).parents[1] / "src" / "longspan" / "catalog.json"
-CONTRACT = Path(__file__).parents[1] / "benchmarks" / "results" / "contract.json"
 LENGTHS = (1024, 4096)
 HEADS, HEAD_DIM = 2, 64
-TRAITS = {
-    "exact": "exact softmax over its pattern",
-    "causal": "causal form",
-    "cross": "cross-attention",
-    "global_tokens": "global tokens",
-    "needs_layer_input": "needs the layer's input",
-}
 
 
 def written() -> dict[str, str]:
     """Return the content of every file of the folder."""
     torch.set_num_threads(1)
-    files = {"README.md": index()}
+    files = {"README.md": gallery.index(), "timeline.svg": gallery.timeline()}
     for name in MECHANISMS:
         files[f"{name}.md"] = page(name)
         files[f"{name}.svg"] = picture(name)
     return files
-
-
-def index() -> str:
-    lines = [
-        "# Mechanisms",
-        "",
-        "Attention replaces the vector of each token by a weighted mean of the vectors of other",
-        "tokens: a *query* asks, *keys* answer, *values* are averaged. Comparing every query with",
-        "every key costs the square of the length. Most mechanisms below avoid that cost, each in",
-        "its own way. A page begins with the idea, and shows the weights, the definition, options",
-        "and cost. [Choosing a mechanism](../choosing.md) goes by need and by measured cost;",
-        "`longspan show NAME` draws a mechanism in a terminal.",
-        "",
-        "Families are the classes of Tay et al. 2022, Efficient Transformers: A Survey",
-        "(https://arxiv.org/abs/2009.06732), table 1; `dense` is attention to every pair.",
-        "The pages are rendered by `make docs` from the source and the benchmark records.",
-        "",
-        f"| mechanism | | family | cost | {' | '.join(TRAITS.values())} |",
-        f"|---|---|---|---|{':-:|' * len(TRAITS)}",
-    ]
-    for family, names in families().items():
-        for name in names:
-            cls = MECHANISMS[name]
-            marks = " | ".join("yes" if getattr(cls.traits, trait) else "" for trait in TRAITS)
-            title = about(cls).partition("\n")[0].partition(" (")[0].partition(",")[0].rstrip(".")
-            cells = f"{title} | {family} | {describe_cost(name)} | {marks}"
-            lines.append(f"| [`{name}`]({name}.md) | {cells} |")
-    return "\n".join([*lines, "", *by_year()]) + "\n"
-
-
-def by_year() -> list[str]:
-    """Return the mechanisms by the year of their paper, with the results of their contract."""
-    record = json.loads(CONTRACT.read_text())
-    results = {row["mechanism"]: row for row in record["rows"]}
-    lines = [
-        "## By year",
-        "",
-        "Tests of the contract: reference in float64, gradients, masks, padding, causality, steps,",
-        "caches, layouts, precision, growth. Not claimed: tests of forms that a mechanism does not",
-        f"have (`python benchmarks/contract.py`, {conditions_of(record)}).",
-        "",
-        "| year | mechanism | paper | tests passed | failed | not claimed |",
-        "|---|---|---|---:|---:|---:|",
-    ]
-    years = {
-        name: re.search(r"(?:19|20)\d\d", cls.traits.paper or "")
-        for name, cls in MECHANISMS.items()
-    }
-    for name in sorted(years, key=lambda x: (year_text(years[x]), x)):
-        paper = (
-            (MECHANISMS[name].traits.paper or "unpublished")
-            .partition(";")[0]
-            .partition(", http")[0]
-        )
-        row = results.get(name)
-        kinds = ("passed", "failed", "skipped")
-        counts = " | ".join(f"{row[x]:,}" if row else "" for x in kinds)
-        lines.append(f"| {year_text(years[name])} | [`{name}`]({name}.md) | {paper} | {counts} |")
-    return lines
-
-
-def year_text(match: re.Match[str] | None) -> str:
-    return match.group() if match else ""
-
-
-def conditions_of(record: dict) -> str:
-    place = record["environment"]
-    return f"{place['device']}, torch {place['torch']}"
 
 
 def page(name: str) -> str:
@@ -169,9 +95,10 @@ def caption(name: str) -> str:
     """Describe what the picture shows."""
     small = ", ".join(f"`{option}={value!r}`" for option, value in sample_options(name).items())
     return (
-        f"Weights on {TOKENS} random tokens{f' with {small}' if small else ''}. Each row is a "
-        "query, each column a key; a darker cell is a larger weight, relative to the largest of "
-        "its row, and red is negative. An empty cell is a pair that is not attended."
+        f"Weights on {TOKENS} tokens{f' with {small}' if small else ''}: runs of six tokens of one "
+        "topic, and each of four topics returns once. Each row is a query, each column a key; a "
+        "darker cell is a larger weight, relative to the largest of its row, and red is negative. "
+        f"An empty cell is a pair that is not attended, or weighs less than {100 * FAINT:.0f} %."
     )
 
 
@@ -186,10 +113,6 @@ def relatives(name: str, notes: Notes | None) -> str:
         lines.append(f"- also of the family {family}: {links}")
     lines.append("- all of them: [mechanisms](README.md), [by need](../choosing.md)")
     return "\n".join(lines)
-
-
-def about(cls: type[Attention]) -> str:
-    return str(sys.modules[cls.__module__].__doc__).strip()
 
 
 def options(name: str) -> str:

@@ -1,5 +1,7 @@
 """Pictures of attention weights as SVG, with axes, for the pages of mechanisms."""
 
+import functools
+
 import torch
 
 from longspan.attention import MECHANISMS
@@ -9,6 +11,7 @@ TOKENS, CELL = 48, 5  # tokens of a picture, pixels per token
 SIDE, LEFT, TOP, BOTTOM, GAP = TOKENS * CELL, 40, 22, 40, 14
 TICKS = (0, 16, 32, 47)
 SHADES = 4
+FAINT = 0.01  # of the largest weight of a row; smaller weights are drawn as none
 BLUE, RED, GRAY = "#2b5c8a", "#b3392f", "#767676"  # gray is legible on white and on black
 
 
@@ -30,10 +33,16 @@ def picture(name: str) -> str:
     )
 
 
+@functools.cache
+def weights(name: str, *, causal: bool) -> torch.Tensor:
+    """Return the weights (H, T, T) of a mechanism on the tokens of the pictures."""
+    return sample_weights(name, TOKENS, causal=causal)
+
+
 def titled(name: str, causal: bool) -> list[tuple[str, torch.Tensor]]:
     """Return the distinct heads of one form, each with the title of its panel."""
     form = "causal" if causal else "bidirectional"
-    heads = distinct(sample_weights(name, TOKENS, causal=causal))
+    heads = distinct(weights(name, causal=causal))
     if len(heads) == 1:
         return [(form, heads[0][1])]
     return [(f"{form}, head {number}", matrix) for number, matrix in heads]
@@ -67,6 +76,7 @@ def axes(title: str) -> str:
 def cells(matrix: torch.Tensor) -> str:
     """Draw one matrix, one path per shade; shades are relative to the maximum of the row."""
     share = matrix / matrix.abs().amax(-1, keepdim=True).clamp(min=1e-12)
+    share = share.masked_fill(share.abs() < FAINT, 0.0)
     # Rounding hides differences between machines in the last digit.
     shade = (share * SHADES).round(decimals=3)
     shade = (shade.abs().ceil() * shade.sign()).long().tolist()

@@ -18,6 +18,7 @@ from longspan.tasks import TASKS, Task
 
 SAMPLE_TOKENS, SAMPLE_HEADS, SAMPLE_HEAD_DIM = 48, 3, 8
 SHADES = "·░▒▓█"
+TOPICS = (1, 2, 3, 1, 4, 2, 3, 4)  # rows of a Hadamard matrix; a topic has no row of ones
 
 
 def families() -> dict[str, list[str]]:
@@ -161,18 +162,30 @@ def _changes(row: NamedRow) -> dict[str, Any]:
 
 
 def sample_weights(name: str, T: int, *, causal: bool = False) -> torch.Tensor:
-    """Return the weights (H, T, T) of a mechanism on T fixed random tokens.
+    """Return the weights (H, T, T) of a mechanism on T fixed tokens of four topics.
 
     Weights are implicit, and can be negative, for mechanisms that never form them.
     """
     # Analysis imports transformers, which lists do not need.
     from longspan.attention.weights import compute_weights
 
-    attention = build_sample(name, T, causal=causal)
+    q, k = (x.expand(1, SAMPLE_HEADS, T, -1) for x in sample_tokens(T))
+    return compute_weights(build_sample(name, T, causal=causal), q, k)[0]
+
+
+def sample_tokens(T: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return queries and keys (T, D): runs of six tokens of one topic, each with a little noise.
+
+    Topics are orthogonal, and each returns further on, so that a picture shows what is found.
+    """
+    signs = torch.tensor([[1.0]])
+    while len(signs) < SAMPLE_HEAD_DIM:
+        signs = torch.cat([torch.cat([signs, signs], 1), torch.cat([signs, -signs], 1)])
+    order = torch.tensor(TOPICS)[torch.arange(T) // 6 % len(TOPICS)]
     generator = torch.Generator().manual_seed(0)
-    q, k = (torch.randn(1, 1, T, SAMPLE_HEAD_DIM, generator=generator) for _ in range(2))
-    q, k = (x.expand(1, SAMPLE_HEADS, T, -1) for x in (q, k))
-    return compute_weights(attention, q, k)[0]
+    noise = torch.randn(2, T, SAMPLE_HEAD_DIM, generator=generator) / 8
+    q, k = 0.8 * signs[order] + noise
+    return q, k
 
 
 def build_sample(name: str, T: int, *, causal: bool = False) -> Attention:

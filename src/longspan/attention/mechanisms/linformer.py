@@ -57,6 +57,7 @@ class LinformerAttention(Attention):
         anchored=True,
     )
     small_options = {"rank": 8}
+    picture_options = {"projection": "mean"}
     layered_options = {"rank": 1}
     released: bool = False  # whether the model owns the projection
 

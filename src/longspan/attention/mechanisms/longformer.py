@@ -55,7 +55,7 @@ class LongformerAttention(PatternAttention):
         sizes=("heads", "head_dim", "layer"),
     )
     small_options = {"window": 5}
-    picture_options = {"first_global": True}
+    picture_options = {"first_global": 3}
     layered_options = LAYERED
 
     def __init__(

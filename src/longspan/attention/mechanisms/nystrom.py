@@ -49,6 +49,7 @@ class NystromAttention(Attention):
         mixes_queries=True,
     )
     small_options = {"landmarks": 6, "conv_kernel_size": 3}
+    picture_options = {"conv_kernel_size": 0}
 
     def __init__(
         self,

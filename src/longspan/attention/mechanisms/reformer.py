@@ -68,6 +68,7 @@ class ReformerAttention(Attention):
         ignores_gaps=True,
     )
     small_options = {"chunk": 4, "hashes": 2}
+    picture_options = {"chunk": 8}
     shared_state = ("v",)
     kinds: dict[str, Any]
 
