@@ -3,7 +3,7 @@
     python docs/pages.py
 
 Writes docs/mechanisms (<name>.md, <name>.svg; README.md and timeline.svg by `gallery`), docs/tasks
-(by `task_pages`), the list of recipes, docs/choosing.md (by `choosing_page`), the count in docs/figures.md, the table of
+(by `task_pages`), the list of recipes, docs/choosing.md (by `choosing_page`), the tables of docs/api (by `api_tables`), the count in docs/figures.md, the table of
 docs/arena/protocols.md, and for reports the published scores of the tasks and the traits of the
 mechanisms. A test checks that these files are current.
 """
@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import get_type_hints
 
+import api_tables
 import choosing_page
 import gallery
 import task_pages
@@ -267,6 +268,7 @@ def main() -> None:
     CATALOG.write_text(catalog_file())
     write(FOLDER, written())
     write(task_pages.FOLDER, task_pages.written())
+    write(api_tables.FOLDER, api_tables.written())
     (RECIPES / "README.md").write_text(recipe_index())
     choosing_page.CHOOSING.write_text(choosing_page.page())
     FIGURES.write_text(figures_page())

@@ -21,6 +21,7 @@ OUTSIDE = {
     "README.md": "index.md",
     "results/README.md": "results.md",
 }
+SIGNATURES = re.compile(r"<!-- signatures, .*?<!-- end -->\n", re.DOTALL)
 LINK = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
 
 
@@ -60,6 +61,9 @@ def on_page_markdown(markdown, page, config, files):
     """Link to pages of the site where the file links to files of the repository."""
     if page.file.generated_by is not None:
         return markdown
+    if page.file.src_uri.startswith("api/"):
+        # The site has the docstrings themselves.
+        markdown = SIGNATURES.sub("", markdown)
     return relink(markdown, f"docs/{page.file.src_uri}", page.file.src_uri)
 
 
