@@ -21,6 +21,8 @@ OUTSIDE = {
     "README.md": "index.md",
     "results/README.md": "results.md",
 }
+# Pages whose sections, or whose table, are folded on the site; a link to a section opens it.
+FOLDED = ("development/decisions.md", "development/mutants.md")
 SIGNATURES = re.compile(r"<!-- signatures, .*?<!-- end -->\n", re.DOTALL)
 LINK = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
 
@@ -65,6 +67,20 @@ def on_page_markdown(markdown, page, config, files):
         # The site has the docstrings themselves.
         markdown = SIGNATURES.sub("", markdown)
     return relink(markdown, f"docs/{page.file.src_uri}", page.file.src_uri)
+
+
+def on_page_content(html, page, config, files):
+    """Fold what would make a page tens of thousands of pixels high: sections, or a long table."""
+    if page.file.src_uri not in FOLDED:
+        return html
+    if "<h2" not in html:
+        return re.sub(r"<table>.*</table>", r'<div class="tall">\g<0></div>', html, flags=re.DOTALL)
+    head, *sections = re.split(r"(?=<h2 )", html)
+    folded = (
+        section.replace("</h2>", "</h2></summary>", 1).join(("<details><summary>", "</details>"))
+        for section in sections
+    )
+    return head + "\n".join(folded)
 
 
 def relink(text: str, source: str, page: str) -> str:
