@@ -12,7 +12,6 @@ import dataclasses
 import inspect
 import json
 import re
-import sys
 from pathlib import Path
 from typing import get_type_hints
 
@@ -32,7 +31,6 @@ from longspan.attention import MECHANISMS, Attention, build, options_of
 from longspan.attention.build import SHARED_OPTIONS
 from longspan.catalog import (
     describe,
-    describe_cost,
     families,
     list_mechanisms,
     protocol_values,

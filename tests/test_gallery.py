@@ -79,7 +79,9 @@ def test_timeline_has_every_mechanism_in_the_column_of_its_year():
         x = float(re.search(r"translate\(([\d.]+)", group.attrib["transform"]).group(1))
         found[group.find("{*}text").text] = years[round(x / width)]
         assert group.findall(".//{*}path")
-    assert found == {name: re.search(r"20\d\d", x.traits.paper)[0] for name, x in MECHANISMS.items()}
+    assert found == {
+        name: re.search(r"20\d\d", x.traits.paper)[0] for name, x in MECHANISMS.items()
+    }
     assert found == {name: year for name, year in column("year").items()}
 
 

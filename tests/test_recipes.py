@@ -1,10 +1,15 @@
 """Recipes: the Python on their pages runs, in the order of the page."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
+import typer
+import yaml
 
+import longspan.cli
 from own_files import forgotten_imports
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -29,3 +34,54 @@ def test_code_of_page_runs(path, monkeypatch, tmp_path):
 
 def test_recipes_have_code():
     assert {"replace-torch-attention", "decode-with-a-bounded-cache"} <= {x.stem for x in WITH_CODE}
+
+
+def blocks_of_cluster_page(language):
+    text = (DOCS / "recipes" / "run-on-a-cluster.md").read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.DOTALL)
+
+
+def flags_of_arena():
+    command = typer.main.get_command(longspan.cli.app).commands["arena"]
+    return {name for parameter in command.params for name in parameter.opts}
+
+
+@pytest.mark.parametrize("job", [0, 3])
+def test_slurm_script_runs_as_it_is(job, tmp_path):
+    """Every job runs the grid; the first one estimates it before."""
+    (script,) = blocks_of_cluster_page("bash")
+    assert script.startswith("#!/bin/bash\n#SBATCH ")
+    (tmp_path / "arena.slurm").write_text(script)
+    subprocess.run(["bash", "-n", "arena.slurm"], cwd=tmp_path, check=True)
+    program = tmp_path / ".venv" / "bin" / "longspan"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\necho "$OMP_NUM_THREADS $*"\n')
+    program.chmod(0o755)
+    names = {"SLURM_ARRAY_TASK_ID": str(job), "SLURM_CPUS_PER_TASK": "4"}
+    names["SLURM_SUBMIT_DIR"] = str(tmp_path)
+    done = subprocess.run(
+        ["bash", tmp_path / "arena.slurm"],
+        env={**os.environ, **names},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *estimates, command = done.stdout.splitlines()
+    assert command.startswith("4 arena --protocol lra-scaled ")
+    assert estimates == ([] if job else [f"{command} --dry-run"])
+    assert set(re.findall(r"--[a-z-]+", done.stdout)) <= flags_of_arena()
+
+
+def test_file_of_ray_cluster_is_valid():
+    (text,) = blocks_of_cluster_page("yaml")
+    config = yaml.safe_load(text)
+    assert config["max_workers"] == len(config["provider"]["worker_ips"])
+    util = pytest.importorskip("ray.autoscaler._private.util", reason="ray is not installed")
+    util.validate_config(util.prepare_config(config))
+
+
+def test_ray_commands_estimate_first():
+    text = (DOCS / "recipes" / "run-on-a-cluster.md").read_text()
+    runs = re.findall(r'^ray exec .*longspan arena (.*)"$', text, re.M)
+    assert runs[0] == f"{runs[1]} --dry-run"
+    assert set(re.findall(r"--[a-z-]+", " ".join(runs))) <= flags_of_arena()

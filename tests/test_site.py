@@ -155,3 +155,53 @@ def test_links_between_files_of_the_repository(path):
         if target and "://" not in target:
             assert PurePosixPath(target).suffix, f"{link} is no file"
             assert (path.parent / target).exists(), link
+
+
+HEIGHTS = {1280: 40_000, 390: 50_000}  # pixels; pages were up to 133,000 high
+MEASURE = """() => ({
+  height: document.documentElement.scrollHeight,
+  width: document.documentElement.scrollWidth,
+  outside: [...document.querySelectorAll('article table, article img, article pre')].filter(x => {
+    for (let box = x; box && box.tagName !== 'ARTICLE'; box = box.parentElement)
+      if (box.getBoundingClientRect().right <= innerWidth + 1) return false;
+    return true;
+  }).length,
+})"""
+
+
+def longest_and_widest(site):
+    """Return the pages with most text and those with the widest tables."""
+    texts = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    widths = {
+        x: max(map(len, re.findall(r"<thead>.*?</thead>", texts[x], re.S)), default=0)
+        for x in texts
+    }
+    by_length = sorted(texts, key=lambda x: -len(texts[x]))[:10]
+    return {
+        *by_length,
+        *sorted(texts, key=lambda x: -widths[x])[:5],
+        site / "mechanisms/index.html",
+    }
+
+
+@pytest.mark.parametrize("width", HEIGHTS)
+def test_no_page_scrolls_sideways_or_is_of_excessive_height(width, site, browser):
+    """At the width of a laptop and of a phone, without scripts, which tables must not need."""
+    size = {"width": width, "height": 900}
+    context = browser.new_context(viewport=size, java_script_enabled=False)
+    page = context.new_page()
+    for path in longest_and_widest(site):
+        page.goto(path.as_uri(), wait_until="domcontentloaded")
+        one, name = page.evaluate(MEASURE), path.relative_to(site)
+        assert one["width"] <= width, f"{name} scrolls sideways"
+        assert not one["outside"], f"{name} has tables beyond its edge"
+        assert one["height"] <= HEIGHTS[width], name
+    context.close()
+
+
+def test_headings_are_no_rows_of_tables(site):
+    """A heading directly under a table became its last row."""
+    for path in site.rglob("*.html"):
+        cells = re.findall(r"<td[^>]*>(.*?)</td>", path.read_text(encoding="utf-8"), re.S)
+        wrong = [cell for cell in cells if re.match(r"\s*(#{1,4} |&lt;!--|\|)", cell)]
+        assert not wrong, f"{path.relative_to(site)}: {wrong}"
