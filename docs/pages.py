@@ -2,8 +2,9 @@
 
     python docs/pages.py
 
-Writes docs/mechanisms (<name>.md, <name>.svg; README.md and timeline.svg by `gallery`), docs/tasks
-(by `task_pages`), the list of recipes, docs/choosing.md (by `choosing_page`), the tables of docs/api (by `api_tables`), the count in docs/figures.md, the table of
+Writes docs/mechanisms (<name>.md, <name>.svg; README.md and timeline.svg by `gallery`),
+docs/tasks (by `task_pages`), the list of recipes, docs/choosing.md (by `choosing_page`), the
+tables of docs/api (by `api_tables`), the count in docs/figures.md, the table of
 docs/arena/protocols.md, and for reports the published scores of the tasks and the traits of the
 mechanisms. A test checks that these files are current.
 """
