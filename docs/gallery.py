@@ -80,8 +80,8 @@ def by_year() -> list[str]:
         "*needle* (reach over 128 tokens) and *recall* (look-up of eight pairs): median steps",
         "until 95 % of the answers are right, if every seed gets there, else the seeds that do or",
         "the accuracy on test (`longspan report results/quick`, one learning rate). *Most pairs*:",
-        "with a short convolution and the better of two rates, the largest number of 4, 8, 16 and 32",
-        "pairs of 128 ids that all three seeds recall in 1,500 steps",
+        "with a short convolution and the better of two rates, the largest number of 4, 8, 16 and",
+        "32 pairs of 128 ids that all three seeds recall in 1,500 steps",
         "([how many pairs](../findings.md#how-many-pairs-are-looked-up)). A dash: no record.",
     ]
 
