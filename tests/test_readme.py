@@ -203,7 +203,7 @@ def test_claim_of_listops_is_that_of_the_records():
         for x in read_published()
         if (x.task, x.mechanism) == ("text", "full") and "Nystromformer" in x.source
     )
-    claim(f"that of Nystromformer's table {100 * table:.1f}")
+    claim(f"Nystromformer's Transformer {100 * table:.1f}")
 
 
 def test_flex_is_as_much_faster_as_the_readme_says():
