@@ -94,7 +94,7 @@ def test_steps_are_those_of_the_page_of_results():
             name = row[0].replace("\\", "")
             if name in shown:
                 steps = re.search(r", ([\d,]+ steps)$", row[at])
-                part = re.search(r", (\d of \d seeds)$", row[at])
+                part = re.search(r", (\d+ of \d+ seeds)$", row[at])
                 score = f"no: {float(re.match('[0-9.]+', row[at])[0]):.0f} %"
                 found = steps or part
                 expected = found.group(1) if found else score

@@ -107,15 +107,18 @@ def test_numbers_of_mechanisms_and_seeds_are_those_of_the_records():
         record = json.loads(path.read_text())
         seeds.setdefault(record["config"]["mechanism"]["name"], set()).add(record["seed"])
     assert set(seeds) == set(PROTOCOLS["quick"].default_rows)
-    assert all(numbers >= {0, 1, 2} for numbers in seeds.values())
+    assert all(numbers == set(range(10)) for numbers in seeds.values())
 
 
 def test_every_seed_alone_gives_the_verdict_of_the_first_table():
-    """One row may lie at the border; controls may not."""
+    """But for a few rows at the border, which the table tells; controls of recall are not there."""
     lines = verdicts_by_seed(load_results([ROOT / "results" / "quick"]))
     assert len(lines) == 48
+    assert all(set(line.solved) == set(range(10)) for line in lines)
     disagreeing = {(line.row, line.task) for line in lines if not line.agree}
-    assert len(disagreeing) <= 2, disagreeing
+    assert len(disagreeing) <= 6, disagreeing
+    minorities = [min(sum(x), len(x) - sum(x)) for x in (line.solved.values() for line in lines)]
+    claim(f"{sum(minorities)} of 480 runs decide otherwise than most of their row")
     solved = {(line.row, line.task): set(line.solved.values()) for line in lines}
     assert solved["full", "recall"] == solved["full", "needle"] == {True}
     controls = [("synthesizer", "recall"), ("convolution", "recall"), ("convolution", "needle")]
