@@ -185,6 +185,7 @@ def select_inputs(
     input_ids: Tensor | None,
     input_values: Tensor | None,
     embeds: Tensor | None,
+    token_types: Tensor | None,
 ) -> Tensor:
     """Return the one kind of input that a model takes, or the embeddings of it.
 
@@ -193,6 +194,7 @@ def select_inputs(
         input_ids: token ids, or None.
         input_values: continuous inputs, or None.
         embeds: embeddings, or None.
+        token_types: types of the tokens, which are checked alone, or None.
 
     Raises:
         InputError: none or several are given, one that the model does not take, or one of another
@@ -214,6 +216,8 @@ def select_inputs(
     elif not isinstance(x, Tensor) or x.dim() != 3 or x.shape[2] != width:
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise InputError(f"{name} must have shape (B, T, {width}), got {got}")
+    if token_types is not None:
+        check_integers("token_type_ids", token_types, x.shape[:2])
     return inputs[0]
 
 

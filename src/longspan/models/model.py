@@ -34,7 +34,6 @@ from longspan.models.embeddings import Embeddings
 from longspan.models.inputs import (
     TokenIds,
     TokenMask,
-    check_integers,
     prepend,
     select_inputs,
     to_global_mask,
@@ -216,9 +215,7 @@ class LongspanModel(LongspanPreTrainedModel):
                 another batch or model, or the mechanism refuses them.
         """
         past, source = cache, encoder_hidden_states
-        inputs = select_inputs(self.config, input_ids, input_values, inputs_embeds)
-        if token_type_ids is not None:
-            check_integers("token_type_ids", token_type_ids, inputs.shape[:2])
+        inputs = select_inputs(self.config, input_ids, input_values, inputs_embeds, token_type_ids)
         weighted = self._wants("output_attentions", output_attentions)
         # Weights are those of whole sequences.
         default = not (self.training or weighted)

@@ -105,7 +105,7 @@ def score_documents(
 
 def _fit_baseline(
     task: OwnTexts,
-    texts: dict[str, list[tuple[str, ...]]],
+    texts: dict[Split, list[tuple[str, ...]]],
     targets: dict[Any, np.ndarray],
     split: Split,
     scored: _Scored,
