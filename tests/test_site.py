@@ -191,7 +191,7 @@ def test_no_page_scrolls_sideways_or_is_of_excessive_height(width, site, browser
     context = browser.new_context(viewport=size, java_script_enabled=False)
     page = context.new_page()
     for path in longest_and_widest(site):
-        page.goto(path.as_uri(), wait_until="domcontentloaded")
+        page.goto(path.as_uri())
         one, name = page.evaluate(MEASURE), path.relative_to(site)
         assert one["width"] <= width, f"{name} scrolls sideways"
         assert not one["outside"], f"{name} has tables beyond its edge"
