@@ -13,12 +13,17 @@ from longspan.arena.model import make_model, model_config
 from longspan.arena.protocols.files import register_imports
 from longspan.attention import MECHANISMS
 from longspan.data.imports.texts import TextsRequest, import_texts
+from longspan.data.tokenizers import ByteTokenizer, CharacterTokenizer, WordTokenizer
+from longspan.data.word_pieces import load_word_pieces
 from longspan.errors import DataError, UnknownNameError
 from longspan.models import LongspanConfig, LongspanForPairClassification
 from longspan.models.heads.sequence_classification import classification_loss
+from longspan.publishing.usage import example_of_use
 from longspan.tasks import SPLITS, TASKS, build, imported_names
 from longspan.tasks.data_cards import write_card
-from own_files import forgotten_imports, reviews, write_csv
+from longspan.tasks.encoded_text import encode_text, kept_tokens
+from longspan.tokenizers import make_fast_tokenizer
+from own_files import forgotten_imports, reviews, save_tokenizer, write_csv
 
 HEADER = ("body", "stars", "score")
 REQUESTS = {
@@ -245,3 +250,49 @@ def test_card_counts_classes_by_name_and_describes_numbers(cache):
     numbers = open_task("score", cache).labels("train")
     assert f"| mean | {numbers.double().mean():.6g} |" in card
     assert "| target | a number |" in card
+
+
+@pytest.mark.parametrize("name", ["words", "bytes", "characters"])
+@pytest.mark.parametrize("length", [3, 8, 12, 100])
+def test_head_and_tail_are_the_ends_of_the_text(name, length):
+    text = "one two three four five six seven eight nine ten eleven twelve thirteen"
+    tokenizer = {
+        "words": WordTokenizer.learn([(text.encode(), 1)], length=99, vocab_size=40),
+        "bytes": ByteTokenizer(),
+        "characters": CharacterTokenizer.learn(
+            [(text.encode(), 1)], length=99, minimum=1, end=True
+        ),
+    }[name]
+    whole = tokenizer.encode(text.encode(), 1_000).tolist()
+    ids, is_cut = encode_text(tokenizer, text.encode(), length, "head_tail")
+    assert is_cut == (len(whole) > length)
+    # The end symbol of characters is kept beside the text.
+    room = length - (name == "characters")
+    head = round(room / 4)
+    expected = whole[:head] + whole[head - length :] if is_cut else whole
+    assert ids.tolist() == expected
+
+
+def test_head_and_tail_of_sun_are_128_and_382_tokens_between_special_ones(tmp_path):
+    words = [f"w{n}" for n in range(600)]
+    tokenizer = load_word_pieces(save_tokenizer(tmp_path / "pieces", [" ".join(words)]))
+    before, after = map(len, tokenizer.frame)
+    count = 2_000
+    kept = kept_tokens(tokenizer, count, 510 + before + after, "head_tail")
+    places = [*range(before + 128), *range(count - after - 382, count)]
+    assert kept.tolist() == places
+
+
+def test_card_of_an_exported_model_keeps_head_and_tail_as_training_does(imported):
+    with forgotten_imports():
+        register_imports(imported)
+        task = build("stars", {"truncation": "head_tail", "length": 8, "vocabulary": "bytes"})
+        task.open(imported)
+        experiment = get("own").row("stars", "local", 0, {"task.vocabulary": "bytes"})
+        usage = example_of_use(make_model(experiment, task), task, has_tokenizer=True)
+        start, end = usage.index("def encode"), usage.index("inputs =")
+        scope = {"torch": torch, "tokenizer": make_fast_tokenizer(task.tokenizer, max_length=8)}
+        exec(usage[start:end], scope)
+        for text in ("short", "a text that is longer than eight bytes"):
+            assert scope["encode"](text)["input_ids"][0].tolist() == task.encode(text).tolist()
+        assert 'inputs = encode("A text.")' in usage

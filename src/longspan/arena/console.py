@@ -91,12 +91,16 @@ class ConsoleCallback(GridCallback):
         """Print the score of the run: on test, or on validation for a trial."""
         record = (result.task, result.filename)
         title = next((x.title for x in self.lines.values() if x.record == record), result.stem)
-        split = "test" if "test" in result.scores else "validation"
+        split = result.scored_split
+        score = "no text is held out, no score"
+        if split is not None:
+            value = result.main.format(result.score(split))
+            score = f"{split} {value}{_margin(result, split)}"
         share = (result.data_wait_seconds or 0.0) / result.seconds
         waited = f", data wait {100 * share:.0f} %" if share > _WAIT_SHARE else ""
         self.console.print(
-            f"{title}: {split} {result.main.format(result.score(split))}{_margin(result, split)}, "
-            f"{result.seconds:.0f} s{waited}, {result.tokens_per_second:,.0f} tokens/s",
+            f"{title}: {score}, {result.seconds:.0f} s{waited}, "
+            f"{result.tokens_per_second:,.0f} tokens/s",
             highlight=False,
             soft_wrap=True,
         )
@@ -149,9 +153,10 @@ class RunLine(Callback):
     def on_evaluate(self, point: Point) -> None:
         """Print the evaluation, unless a progress bar is shown."""
         if not self.console.is_interactive:
-            name, value = next(iter(point.validation_metrics.items()))
-            shown = f"{self._progress(point.step, point.train_loss)}validation "
-            self._print(f"{shown}{get_metric(name).format(value)}{self._time_left(point.step)}")
+            shown = self._progress(point.step, point.train_loss)
+            for name, value in list(point.validation_metrics.items())[:1]:
+                shown += f"validation {get_metric(name).format(value)}"
+            self._print(f"{shown}{self._time_left(point.step)}")
 
     def on_alarm(self, alarm: Alarm) -> None:
         """Print the alarm."""

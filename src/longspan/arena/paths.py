@@ -7,6 +7,7 @@ from longspan.arena.experiment import Experiment
 from longspan.config.training import Parallelism
 from longspan.files import cache_folder
 from longspan.results import FAILED
+from longspan.results.reading import FINAL
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,8 @@ class RunPaths:
         parallel: strategy for several processes that train one run.
         is_trial: True for trials of a search: their records are kept separately and the test
             split is never scored.
+        is_final: True for models that are trained on all texts: their records, which have no
+            scores, are kept separately.
         accept_changes: whether an interrupted run may be resumed with other code than began it; the
             record then has both.
     """
@@ -31,6 +34,7 @@ class RunPaths:
     device: str | None = None
     parallel: Parallelism | None = None
     is_trial: bool = False
+    is_final: bool = False
     accept_changes: bool = False
 
     def for_trials(self) -> "RunPaths":
@@ -40,6 +44,10 @@ class RunPaths:
     def for_sources(self) -> "RunPaths":
         """Return the same paths for runs that others start from, which are no trials."""
         return dataclasses.replace(self, is_trial=False)
+
+    def for_final(self) -> "RunPaths":
+        """Return the same paths for models that are trained on all texts."""
+        return dataclasses.replace(self, is_final=True)
 
     @property
     def device_type(self) -> str:
@@ -51,7 +59,8 @@ class RunPaths:
     def record_file(self, experiment: Experiment) -> Path:
         """Return the result file of an experiment."""
         folder = self.runs / experiment.protocol / experiment.task
-        return (folder / "trials" if self.is_trial else folder) / f"{experiment.name}.json"
+        part = "trials" if self.is_trial else FINAL if self.is_final else ""
+        return folder / part / f"{experiment.name}.json"
 
     def failure_file(self, experiment: Experiment) -> Path:
         """Return the failure file of an experiment."""

@@ -126,7 +126,7 @@ def train(
             device=paths.device,
             parallel=paths.parallel,
             callback=callback,
-            test=not paths.is_trial,
+            test=not paths.is_trial and task.size("test") > 0,
         )
         started = run_on_main(paths, lambda: recorded_start(run_dir))
         result = make_result(experiment, task, outcome, resolved, started)

@@ -20,7 +20,7 @@ from longspan.arena.run import is_distributed
 from longspan.config import Budget
 from longspan.errors import OptionError
 from longspan.results import BASELINE
-from longspan.tasks import build
+from longspan.tasks import TASKS, build
 
 SEED = "seed"  # the one name of a grid that is not a field of the configuration
 Grid = Mapping[str, Sequence[Any]]
@@ -161,6 +161,11 @@ def searches(
     check_limits([*space.changes, *space.grid], pairs, definition.row_names)
     skipped += left_out
     for task, mechanism in pairs:
+        if TASKS[task].info.sizes.get("test") == 0:
+            raise OptionError(
+                f"a search scores what it has selected on test, and {task} has no test split; "
+                "import the texts again with --test 0.1 --replace"
+            )
         row_search = search(protocol, task, mechanism, space)
         every, size = row_search.experiments, len(row_search.grid[SEED])
         cells = (every[n : n + size] for n in range(0, len(every), size))

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from longspan.cli.common import IS_MAIN, print_json, print_next, print_note, print_table, print_text
-from longspan.cli.importing import TextOptions, target_kind
+from longspan.cli.importing import TextOptions, default_name, read_source, target_kind
 from longspan.cli.options import ChangeOptions, Text, options
 from longspan.cli.running import run_one
 from longspan.errors import OptionError, check_name
 
 if TYPE_CHECKING:
-    from longspan.arena import RunPaths
+    from longspan.arena import Experiment, RunPaths
     from longspan.arena.documents.metrics import Kind
     from longspan.arena.one_run import RunChoices
     from longspan.results import DocumentRow, DocumentScores, Result
+    from longspan.tasks.base import Split
 
 WEIGHTS = ("none", "balanced")
 _SIGNIFICANT = 0.05
@@ -43,6 +44,14 @@ class DocumentOptions:
     threshold: Annotated[
         float, typer.Option(help="Probability from which one of several labels applies.")
     ] = 0.5
+    all_texts: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Repeat an earlier run, with its options, on all texts, held-out ones included: a "
+            "final model, which has no score.",
+        ),
+    ] = False
 
 
 def check_document_options(documents: DocumentOptions, texts: TextOptions, *, is_own: bool) -> None:
@@ -50,20 +59,72 @@ def check_document_options(documents: DocumentOptions, texts: TextOptions, *, is
 
     Raises:
         UnknownNameError: there is no such metric or kind of weights.
-        OptionError: the threshold is no probability, the metric does not fit the targets, or the
-            data are no texts with labels or numbers.
+        OptionError: the threshold is no probability, the metric does not fit the targets, the data
+            are no texts with labels or numbers, or options of scores are given to a final model.
     """
     from longspan.arena.documents.metrics import choose_metrics
     from longspan.arena.documents.scores import check_threshold
 
     if not is_own and documents != DocumentOptions():
         raise OptionError(
-            "--metric, --class-weights and --threshold are of own texts with labels; omit them"
+            "--metric, --class-weights, --threshold and --all are of own texts with labels; omit "
+            "them"
         )
     check_name(documents.class_weights, WEIGHTS, "kind of class weights")
     check_threshold(documents.threshold)
+    if documents.all_texts:
+        _check_final(documents, texts)
     if texts.label is not None or texts.target is not None:
         choose_metrics(documents.metric, target_kind(texts, texts.label or ""))
+
+
+def _check_final(documents: DocumentOptions, texts: TextOptions) -> None:
+    """Refuse options of held-out texts and of scores, which a final model does not have."""
+    scores = {"--metric": documents.metric, "--threshold": documents.threshold != 0.5}
+    held_out = texts.flags("validation", *(["test"] if texts.test != 0 else []))
+    given = [*held_out, *(x for x, value in scores.items() if value)]
+    if given:
+        raise OptionError(
+            f"--all trains on all texts, so that none is left to score, got {', '.join(given)}; "
+            "omit either"
+        )
+    if texts.replace:
+        raise OptionError(
+            "--all repeats a run on texts as they were imported, got --replace; run the command "
+            "with --replace and without --all first, then with --all"
+        )
+
+
+def find_imported(data: str, texts: TextOptions) -> str:
+    """Return the name of the task that a file was imported as, for a final model.
+
+    Raises:
+        OptionError: it was not, other columns were read, or it has changed since.
+        DataError: the file is missing or malformed.
+    """
+    from longspan.data.imports.texts import has_files
+    from longspan.tasks import TASKS, OwnTexts
+
+    name = texts.name or default_name(data)
+    command = f"longspan finetune --data {data}"
+    if not is_own_texts(name):
+        raise OptionError(
+            f"--all repeats an earlier run on all texts, and {data} was not imported as {name!r}; "
+            f"run {command} first, with these options and without --all"
+        )
+    described = cast("type[OwnTexts]", TASKS[name]).description
+    given = {"text": texts.text, "target": texts.label or texts.target, "pair": texts.pair}
+    for role, column in given.items():
+        if column not in (None, known := described.columns.get(role)):
+            raise OptionError(
+                f"{name} was imported with the {role} {known!r}, got {column!r}; omit it, or run "
+                f"{command} --replace first"
+            )
+    if not has_files(described, read_source(data), texts.form()):
+        raise OptionError(
+            f"{data} has changed since it was imported as {name}; run {command} --replace first"
+        )
+    return name
 
 
 def is_own_texts(task: str) -> bool:
@@ -75,6 +136,7 @@ def is_own_texts(task: str) -> bool:
 
 def run_documents(
     task: str,
+    data: str | None,
     source: str | None,
     choices: "RunChoices",
     documents: DocumentOptions,
@@ -102,19 +164,68 @@ def run_documents(
     if source is not None:
         start, choices = open_start(source, task, choices, paths.cache)
     experiment = finetuning_experiment(start, task, choices)
+    if documents.all_texts:
+        where = f"--data {data}" if data else task
+        command = " ".join(["longspan finetune", *([source] if source else []), where])
+        _run_final(experiment, command, paths, changes, as_json)
+        return
     coverage = task_coverage(task, experiment.config.task.options)
     print_note("length:", coverage)
+    split: Split = "test" if cls.description.sizes["test"] else "validation"
 
     def show(result: "Result") -> None:
         record = paths.record_file(experiment)
         # Every process of several: preparing the model waits for all of them.
-        scores = score_documents(record, paths, coverage, documents.metric, documents.threshold)
+        metric, threshold = documents.metric, documents.threshold
+        scores = score_documents(record, paths, coverage, metric, threshold, split)
         if as_json:
             print_json(dataclasses.asdict(scores))
         elif IS_MAIN:
             _print_documents(scores, record, paths)
 
     run_one([experiment], paths, changes, as_json, show)
+
+
+def _run_final(
+    earlier: "Experiment",
+    command: str,
+    paths: "RunPaths",
+    changes: ChangeOptions,
+    as_json: bool,
+) -> None:
+    """Train a final model on all texts, and say what its number of steps is from.
+
+    Args:
+        earlier: experiment of the run that is repeated.
+        command: command that makes that run, for messages.
+        paths: folders of results and data, and the device.
+        changes: whether it is planned alone.
+        as_json: print JSON.
+
+    Raises:
+        OptionError: there is no such run.
+        DataError: it was trained on other texts.
+    """
+    from longspan.arena.documents.final import final_experiment, load_earlier
+
+    record, result = load_earlier(earlier, paths, command)
+    experiment, final = final_experiment(earlier, result), paths.for_final()
+
+    def show(trained: "Result") -> None:
+        file = final.record_file(experiment)
+        if as_json:
+            facts = {"record": str(file), "earlier": str(record), "steps": trained.steps}
+            print_json({**facts, "scores": trained.scores})
+        elif IS_MAIN:
+            print_text(
+                f"Trained on all texts for {trained.steps:,} steps, those of the best checkpoint "
+                f"of {record}. No text is held out, so the model has no score; the one of that "
+                "run, which learned from fewer texts, is its estimate."
+            )
+            print_text(f"Final model: {file}")
+            print_note("next:", f"longspan predict {file} NEW --output predicted.csv")
+
+    run_one([experiment], final, changes, as_json, show)
 
 
 def _print_documents(scores: "DocumentScores", record: Path, paths: "RunPaths") -> None:
@@ -129,6 +240,11 @@ def _print_documents(scores: "DocumentScores", record: Path, paths: "RunPaths") 
     columns = (f"{scores.task}: {scores.documents:,} documents of {scores.split}", *metrics, "time")
     rows = [*_load_rows(scores, paths.runs), *scores.rows[1:]]
     print_table(columns, (_cells(row, metrics) for row in rows), right=columns[1:])
+    if scores.split == "validation":
+        print_text(
+            "There is no test split, so these are scores on validation, which selected the "
+            "checkpoint and the strength of TF-IDF too: they are too high for new texts."
+        )
     model = scores.rows[0]
     if 0 < len(model.classes) <= _MOST_CLASSES:
         names = ("class", "precision", "recall", "f1", "documents")

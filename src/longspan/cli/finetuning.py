@@ -9,6 +9,7 @@ import typer
 from longspan.cli.documents import (
     DocumentOptions,
     check_document_options,
+    find_imported,
     is_own_texts,
     run_documents,
 )
@@ -127,9 +128,14 @@ def finetune(
     is_own = is_own_texts(task) if task else texts.summary is None
     _check_source(checkpoint, is_own=is_own)
     check_document_options(documents, texts, is_own=is_own)
-    name = _task_name(task, data, texts, paths.cache, is_plan=changes.is_plan)
+    if documents.all_texts and data and not task:
+        name = find_imported(data, texts)
+    else:
+        name = _task_name(task, data, texts, paths.cache, is_plan=changes.is_plan)
     if is_own_texts(name):
-        run_documents(name, checkpoint, choices, documents, paths, changes, as_json)
+        run_documents(
+            name, None if task else data, checkpoint, choices, documents, paths, changes, as_json
+        )
     else:
         run_one([finetuning_experiment(checkpoint, name, choices)], paths, changes, as_json)
 

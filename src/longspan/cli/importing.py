@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 Kind = Literal["texts", "summaries", "corpus", "beir", "dpr"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _held_out = "Share of the texts to hold out, or a file, folder or hf:NAME."
+_tested = f"{_held_out[:-1]}; of texts with classes or numbers 0: no test split."
 _shares = "0.1, of corpora 0.05; of a source with splits, that of the split"
 ShareOrSource = float | Path | str | None
 
 
-def _read_source(text: str) -> Path | str:
+def read_source(text: str) -> Path | str:
     """Return a path, or hf:NAME as it is."""
     from longspan.data.sources.rows import HUB
 
@@ -37,7 +38,7 @@ def _read_share(text: str | None, _flag: str = "") -> ShareOrSource:
     try:
         return None if text is None else float(text)
     except ValueError:
-        return _read_source(str(text))
+        return read_source(str(text))
 
 
 def read_weights(text: str | None, flag: str) -> tuple[float, ...]:
@@ -87,7 +88,7 @@ class HeldOutOptions:
     validation: Annotated[
         ShareOrSource, Read(_read_share), option("--validation", _held_out, _shares)
     ] = None
-    test: Annotated[ShareOrSource, Read(_read_share), option("--test", _held_out, _shares)] = None
+    test: Annotated[ShareOrSource, Read(_read_share), option("--test", _tested, _shares)] = None
     replace: Annotated[bool, option("--replace", "Replace another import of the same name.")] = (
         False
     )
@@ -138,7 +139,11 @@ class TextOptions(LabelOptions, SummaryOptions):
     def flags(self, *fields: str) -> list[str]:
         """Return the flags of these options, or of all, that are given."""
         names = fields or [field.name for field in dataclasses.fields(self)]
-        return [f"--{x.replace('_', '-')}" for x in names if getattr(self, x) not in (None, False)]
+        return [
+            f"--{x.replace('_', '-')}"
+            for x in names
+            if getattr(self, x) is not None and getattr(self, x) is not False
+        ]
 
 
 @options
@@ -249,19 +254,19 @@ def import_files(kind: Kind, paths: Sequence[str], options: HeldOutOptions, cach
     """
     from longspan.arena.protocols.files import register_imports
 
-    name = options.name or _default_name(paths[0])
+    name = options.name or default_name(paths[0])
     _check_free(name, kind)
     if isinstance(options, CorpusOptions):
         _import_corpus(name, paths, options, cache)
     elif isinstance(options, RowOptions):
-        _import_texts(name, _read_source(paths[0]), options, cache, kind)
+        _import_texts(name, read_source(paths[0]), options, cache, kind)
     else:
         _import_collection(name, paths[0], kind, options, cache)
     register_imports(cache)
     return name
 
 
-def _default_name(path: str) -> str:
+def default_name(path: str) -> str:
     """Return the name of the task of a path that names none."""
     from longspan.data.sources.folders import table_name
     from longspan.data.sources.rows import HUB

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longspan.cli.common import print_json, print_note, print_text
+from longspan.cli.activity import Activity
+from longspan.cli.common import err, print_json, print_note, print_text
 from longspan.cli.importing import FormatOptions
 from longspan.cli.options import BatchSize, DeviceOptions, Json, Record, SplitName, options
 from longspan.errors import DataError, OptionError
 from longspan.wording import counted
 
 if TYPE_CHECKING:
+    from longspan.arena import RunPaths
+    from longspan.arena.predict import Predictions
     from longspan.data.sources.table import Table
 
 _LINES = (".jsonl", ".ndjson")  # of an object in each line
@@ -47,6 +50,12 @@ class NewTextOptions(FormatOptions):
     threshold: Annotated[
         float, typer.Option(help="Probability from which one of several labels applies.")
     ] = 0.5
+    evidence: Annotated[
+        Path | None,
+        typer.Option(
+            help="HTML page to create, of the words that decided the classes of the first 20 texts."
+        ),
+    ] = None
 
 
 def predict(
@@ -74,6 +83,8 @@ def predict(
         raise OptionError(f"--output must end in {', '.join(_SUFFIXES)}, got {output.name}")
     check_threshold(new.threshold)
     paths = folders.run_paths()
+    if new.evidence is not None:
+        _check_evidence(record, output, new.evidence)
     trained = _trained_columns(record, file)
     columns = new.text or trained.get("text"), new.pair or trained.get("pair")
     table, texts = _read_texts(file, *columns, new)
@@ -86,11 +97,18 @@ def predict(
     if new.probabilities:
         added |= {f"p({x})": y.round(4).tolist() for x, y in predictions.by_class.items()}
     written = {**shown, **added}
+    explained = 0
+    if new.evidence is not None:
+        explained = _write_evidence(record, texts, predictions, paths, new.evidence)
     _write(output, written)
     if as_json:
-        print_json({"output": str(output), "rows": len(texts), "columns": [*written]})
+        facts: dict[str, Any] = {"output": str(output), "rows": len(texts), "columns": [*written]}
+        page = {"evidence": str(new.evidence), "explained": explained} if explained else {}
+        print_json({**facts, **page})
     else:
         print_text(f"{len(texts):,} predictions in {output}")
+        if explained:
+            print_text(f"evidence for the first {explained:,} in {new.evidence}")
 
 
 def answers(
@@ -115,6 +133,45 @@ def answers(
     else:
         answered = counted(count, f"{unit}|{unit}s")
         print_text(f"answers to {answered} of {split} in {output}")
+
+
+def _check_evidence(record: Path, output: Path, page: Path) -> None:
+    """Check that a page of evidence can be made and written.
+
+    Raises:
+        OptionError: the file exists, or is that of the predictions; or the run has no classes of
+            single texts.
+    """
+    from longspan.arena.documents.evidence import check_explained
+    from longspan.files import check_new_file
+
+    check_new_file(page)
+    if page.resolve() == output.resolve():
+        raise OptionError(
+            f"--output and --evidence must be two files, got {page} twice; name another --evidence"
+        )
+    check_explained(record)
+
+
+def _write_evidence(
+    record: Path,
+    texts: "list[tuple[str, ...]]",
+    predictions: "Predictions",
+    paths: "RunPaths",
+    page: Path,
+) -> int:
+    """Write the page of evidence for the first texts; return their number."""
+    from longspan.arena.documents.evidence import MOST_EXPLAINED, explain
+    from longspan.arena.documents.evidence_page import make_page
+    from longspan.files import atomic_write
+
+    first = [text for (text,) in texts[:MOST_EXPLAINED]]
+    by_class = {name: x[: len(first)] for name, x in predictions.by_class.items()}
+    with Activity(err, f"explaining {len(first)} predictions"):
+        found = explain(record, first, by_class, paths)
+    with atomic_write(page) as temporary:
+        temporary.write_text(make_page(found, record.stem, len(texts)), encoding="utf-8")
+    return len(found)
 
 
 def _trained_columns(record: Path, file: Path) -> dict[str, str]:

@@ -31,10 +31,9 @@ class Assignment:
     splits: np.ndarray
     is_repeated: np.ndarray
 
-    @property
-    def empty(self) -> str | None:
-        """Name of the first split that no row is left for; None: there is none."""
-        return next((x for n, x in enumerate(SPLITS) if not (self.splits == n).any()), None)
+    def find_empty(self, wanted: Iterable[int] = range(len(SPLITS))) -> str | None:
+        """Return the first of some splits that no row is left for; None: there is none."""
+        return next((SPLITS[n] for n in wanted if not (self.splits == n).any()), None)
 
 
 def _digests_of(keys: Iterable[Key]) -> np.ndarray:

@@ -186,6 +186,14 @@ def split_words(text: bytes, length: int) -> list[str]:
     return [match[0] for match in itertools.islice(matches, length)]
 
 
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Return where the words of `split_words` are: first character and the one after the last."""
+    # A character may be several in lower case.
+    sources = [place for place, x in enumerate(text) for _ in x.lower()]
+    matches = _WORD.finditer(text.lower())
+    return [(sources[x.start()], sources[x.end() - 1] + 1) for x in matches]
+
+
 Vocabulary = ByteTokenizer | CharacterTokenizer | WordTokenizer
 Tokenizer = Vocabulary | WordPieceTokenizer
 VOCAB_SIZES = {"bytes": ByteTokenizer.vocab_size, "characters": CharacterTokenizer.vocab_size}

@@ -68,7 +68,10 @@ def evaluation_log(record: Result) -> dict[str, Any]:
             "additional_details": _details(record),
         },
         "evaluation_results": [
-            _score(record, name, value) for name, value in record.scores["test"].metrics.items()
+            _score(record, split, name, value)
+            for split, score in record.scores.items()
+            if split == record.scored_split
+            for name, value in score.metrics.items()
         ],
     }
 
@@ -82,9 +85,9 @@ def _identity(record: Result) -> str:
     return "/".join(str(x) for x in parts)
 
 
-def _score(record: Result, name: str, value: float) -> dict[str, Any]:
+def _score(record: Result, split: str, name: str, value: float) -> dict[str, Any]:
     """Return the result of a metric, in the unit of the record: a share where it is shown in %."""
-    metric, score = get_metric(name), record.scores["test"]
+    metric, score = get_metric(name), record.scores[split]
     config: dict[str, Any] = {
         "metric_id": name,
         "metric_name": metric.title,
@@ -105,7 +108,7 @@ def _score(record: Result, name: str, value: float) -> dict[str, Any]:
         "score_details": {
             "score": value,
             "uncertainty": {"num_samples": score.num_examples},
-            "details": {"split": "test", "loss": str(score.loss)},
+            "details": {"split": split, "loss": str(score.loss)},
         },
     }
 

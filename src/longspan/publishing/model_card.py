@@ -23,9 +23,9 @@ _KNOWN_LICENSE = re.compile(r"(Apache-2\.0|MIT|CC0-1\.0|CC-BY(?:-NC)?(?:-SA)?-[3
 def make_model_card(result: Result, task: Task, *, usage: str, license: str | None = None) -> str:
     """Return the model card of a run, in Markdown with metadata.
 
-    The metadata has the test scores, each with the protocol in its name and, for the main metric,
-    the 95 % interval. The tables are those of the run's page: scores, cost, configuration and
-    provenance.
+    The metadata has the scores of `Result.scored_split`, each with the protocol in its name and,
+    for the main metric, the 95 % interval. The tables are those of the run's page: scores, cost,
+    configuration and provenance.
 
     Args:
         result: record of the run.
@@ -66,7 +66,8 @@ def make_model_card(result: Result, task: Task, *, usage: str, license: str | No
 def _metadata(
     result: Result, task: Task, name: str, license: str | None, interval: Interval | None
 ) -> ModelCardData:
-    test = result.scores["test"]
+    split = result.scored_split
+    metrics = {} if split is None else result.scores[split].metrics
     kind = _kind(task)
     # A pipeline of transformers runs models of single texts.
     is_text = isinstance(task, EncodedTextTask)
@@ -76,14 +77,14 @@ def _metadata(
         pipeline_tag=kind if is_for_pipeline else None,
         license=license,
         datasets=[task.info.hub] if task.info.hub else None,
-        metrics=list(test.metrics),
+        metrics=list(metrics),
         tags=["longspan", "long-context", result.mechanism, result.task, result.protocol],
         model_name=name,
         eval_results=[
             _evaluation(
                 result, task, kind, metric, value, interval if metric == result.metric else None
             )
-            for metric, value in test.metrics.items()
+            for metric, value in metrics.items()
         ],
     )
 
@@ -107,9 +108,9 @@ def _evaluation(
         task_type=kind,
         dataset_type=task.info.hub or task.info.name,
         dataset_name=task.info.title,
-        dataset_split="test",
+        dataset_split=result.scored_split,
         metric_type=metric,
-        metric_name=f"Test {get_metric(metric).title} ({about})",
+        metric_name=f"{str(result.scored_split).capitalize()} {get_metric(metric).title} ({about})",
         metric_value=value,
         metric_args={**arguments, **more},
     )
@@ -127,6 +128,14 @@ def _protocol(result: Result) -> str:
         if result.config.start is not None and result.config.start.task is not None:
             source = f"a run on {result.config.start.task}"
         about.append(f"The weights started from {source} (sha256 {sha256}).")
+    if result.scored_split is None:
+        about.append(
+            "The model was trained on all texts, with none held out. So it has no score; the one "
+            "of the run on the training texts alone, with the same options, is its estimate."
+        )
+        return "\n\n".join(about)
+    if result.scored_split == "validation":
+        about.append("There is no test split: the score is of validation, and too high.")
     about.append(
         f"The checkpoint was selected on {result.selected_on}. One seed ({result.seed}): the "
         "interval covers test examples, and says nothing about other seeds."

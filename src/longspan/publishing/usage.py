@@ -1,9 +1,13 @@
 """Python for model cards that loads a model and calls it."""
 
+import re
+
+import numpy as np
 from transformers import PreTrainedModel
 
 from longspan.publishing.remote_code import auto_classes
 from longspan.tasks import Task
+from longspan.tasks.encoded_text import EncodedTextTask, kept_tokens
 
 _LOAD = """import torch
 from transformers import {imports}
@@ -20,6 +24,16 @@ inputs = {
     "input_ids_b": b["input_ids"],
     "attention_mask_b": b["attention_mask"],
 }
+"""
+_HEAD_TAIL = """
+
+def encode(text):
+    ids = tokenizer(text)["input_ids"]
+    if len(ids) > {length}:  # head and tail are kept, as in training
+        ids = ids[:{head}] + ids[{tail}:]
+    return {{"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids)).bool()}}
+
+
 """
 _GENERATE = """with torch.no_grad():
     print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True))
@@ -40,8 +54,21 @@ def example_of_use(model: PreTrainedModel, task: Task, *, has_tokenizer: bool) -
     if has_tokenizer and task.generation is not None:
         return load + _TOKENIZER + _TEXTS + _GENERATE
     if has_tokenizer:
-        return load + _TOKENIZER + (_PAIRS if is_pair else _TEXTS) + _CALL
+        return load + _TOKENIZER + _encode(task, is_pair) + _CALL
     return load + _zeros(task, is_pair) + _CALL
+
+
+def _encode(task: Task, is_pair: bool) -> str:
+    """Return the lines that encode texts; a tokenizer of transformers keeps the head of them."""
+    lines = _PAIRS if is_pair else _TEXTS
+    if not isinstance(task, EncodedTextTask) or task.truncation == "head":
+        return lines
+    # A text of one token more loses the token behind its head.
+    kept = kept_tokens(task.tokenizer, task.length + 1, task.length, task.truncation)
+    head = int((kept == np.arange(task.length)).sum())
+    function = _HEAD_TAIL.format(length=task.length, head=head, tail=head - task.length)
+    calls = re.sub(r"tokenizer\(\[(.*?)\], .*\)", r"encode(\1)", lines)
+    return function + calls
 
 
 def _zeros(task: Task, is_pair: bool) -> str:

@@ -15,11 +15,12 @@ from longspan.results.record import FAILED, Failure, Result
 # Folders of side records, beside those of runs.
 ANALYSES, EVALUATIONS, CONTEXTS = "analysis", "evaluations", "context"
 DOCUMENTS = "classified"
+FINAL = "final"  # folder of records of models that are trained on all texts
 EFFICIENCY = "efficiency"  # folder of measurements without runs
 # Folders below a folder of results that hold other files than records of finished runs;
 # "snapshots" is one of old git revisions.
 OTHER_FOLDERS = {
-    *("work", "trials", ANALYSES, EVALUATIONS, CONTEXTS, DOCUMENTS, EFFICIENCY, "snapshots")
+    *("work", "trials", FINAL, ANALYSES, EVALUATIONS, CONTEXTS, DOCUMENTS, EFFICIENCY, "snapshots")
 }
 T = TypeVar("T")
 

@@ -399,6 +399,13 @@ class Result(RunRecord):
             return self.config
         return replace_fields(self.config, self.resolved_budget.changes)
 
+    @property
+    def scored_split(self) -> Literal["test", "validation"] | None:
+        """Split of the main score: test, or validation without one; None: nothing is held out."""
+        if "test" in self.scores:
+            return "test"
+        return "validation" if "validation" in self.scores else None
+
     def score(self, split: str = "test") -> float:
         """Return the main metric on a split."""
         return self.scores[split].metrics[self.metric]

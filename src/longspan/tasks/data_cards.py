@@ -15,7 +15,7 @@ from longspan.data import cache as cached
 from longspan.data.cache import Manifest
 from longspan.errors import DataError
 from longspan.metrics import Metric
-from longspan.tasks.base import HELD_OUT, SPLITS, Split, Task
+from longspan.tasks.base import Split, Task
 from longspan.tasks.registry import TASKS
 from longspan.tasks.rules import accuracy_with_error
 
@@ -240,7 +240,7 @@ def _expected_splits(task: Task) -> list[str]:
 
 def _measured_splits(task: Task) -> list[str]:
     """Return the sizes, lengths and labels of an open task."""
-    statistics = {split: compute_statistics(task, split) for split in SPLITS}
+    statistics = {split: compute_statistics(task, split) for split in task.present_splits}
     other = "second" if task.generation is None else "target"
     rows, second = [], "documents (their number)" if task.head.compares_examples else other
     for split, counts in statistics.items():
@@ -257,9 +257,9 @@ def _measured_splits(task: Task) -> list[str]:
 
 def _numbers(task: Task) -> str:
     """Return a table of the distribution of the numbers that a regression predicts."""
-    values = {split: task.labels(split).double() for split in SPLITS}
+    values = {split: task.labels(split).double() for split in task.present_splits}
     rows = [
-        (name, *(f"{function(values[split]):.6g}" for split in SPLITS))
+        (name, *(f"{function(values[split]):.6g}" for split in values))
         for name, function in (
             ("mean", torch.mean),
             ("standard deviation", lambda x: x.std(correction=0)),
@@ -267,7 +267,7 @@ def _numbers(task: Task) -> str:
             ("largest", torch.max),
         )
     ]
-    return _table(("target", *SPLITS), rows)
+    return _table(("target", *values), rows)
 
 
 def _labels(task: Task, statistics_by_split: dict[Split, dict[str, Any]]) -> str:
@@ -279,18 +279,18 @@ def _labels(task: Task, statistics_by_split: dict[Split, dict[str, Any]]) -> str
         rows = [
             (
                 _class_cell(task, label),
-                *(_share(counts[s].get(label, 0), totals[s]) for s in SPLITS),
+                *(_share(counts[s].get(label, 0), totals[s]) for s in counts),
             )
             for label in classes
         ]
-        return _table(("class", *SPLITS), rows)
+        return _table(("class", *counts), rows)
     rows = [
-        ("targets", *(f"{totals[s]:,}" for s in SPLITS)),
-        ("different classes", *(f"{len(counts[s]):,}" for s in SPLITS)),
-        ("most frequent class", *(_share(max(counts[s].values()), totals[s]) for s in SPLITS)),
-        ("least frequent class", *(_share(min(counts[s].values()), totals[s]) for s in SPLITS)),
+        ("targets", *(f"{totals[s]:,}" for s in counts)),
+        ("different classes", *(f"{len(counts[s]):,}" for s in counts)),
+        ("most frequent class", *(_share(max(counts[s].values()), totals[s]) for s in counts)),
+        ("least frequent class", *(_share(min(counts[s].values()), totals[s]) for s in counts)),
     ]
-    return _table(("", *SPLITS), rows)
+    return _table(("", *counts), rows)
 
 
 def _class_cell(task: Task, label: int) -> str:
@@ -304,12 +304,12 @@ def _vocabulary(task: Task, manifest: Manifest) -> list[str]:
     facts = manifest.facts
     if "words_unknown" not in facts:
         return []
-    shares = [f"{100 * facts['words_unknown'][split]:.2f} %" for split in SPLITS]
+    shares = facts["words_unknown"].items()
     rows = [
         ("token ids", f"{task.vocab_size:,}: padding, unknown words, known words"),
         ("known words", f"{facts['words_known']:,}, the most frequent ones of the training split"),
         ("words of the training split without an id", f"{facts['words_left_out']:,}"),
-        *((f"unknown tokens of {x}", share) for x, share in zip(SPLITS, shares, strict=True)),
+        *((f"unknown tokens of {x}", f"{100 * share:.2f} %") for x, share in shares),
     ]
     return ["## Vocabulary", _table(("", ""), rows)]
 
@@ -320,17 +320,17 @@ def _share(count: int, total: int) -> str:
 
 def _rule_scores(task: Task) -> list[str]:
     """Return the accuracy of each rule of an open task on the held-out splits."""
-    splits = task.dataset.splits
+    splits, held_out = task.dataset.splits, task.present_splits[1:]
     rows = []
     for rule in task.rules:
         scores = (
-            accuracy_with_error(rule.correct(splits["train"], splits[split])) for split in HELD_OUT
+            accuracy_with_error(rule.correct(splits["train"], splits[split])) for split in held_out
         )
         cells = (f"{100 * share:.2f} ± {100 * error:.2f} %" for share, error in scores)
         rows.append((rule.name, rule.summary, *cells))
     return [
         "## Rules without a model",
-        _table(("rule", "answer", *HELD_OUT), rows),
+        _table(("rule", "answer", *held_out), rows),
         "Accuracy ± one standard error, fitted on the training split. Only a higher score uses "
         "more of the input than the rule.",
     ]
@@ -338,13 +338,13 @@ def _rule_scores(task: Task) -> list[str]:
 
 def _other_rule_scores(task: Task) -> list[str]:
     """Return the scores of rankings or texts without a model on the held-out splits."""
-    metric = task.metrics[0]
+    metric, held_out = task.metrics[0], task.present_splits[1:]
     rows = [
-        (name, metric.title, *(metric.format(task.rule_scores(x)[name]) for x in HELD_OUT))
+        (name, metric.title, *(metric.format(task.rule_scores(x)[name]) for x in held_out))
         for name in task.rule_names
     ]
     kind = "Texts" if task.generation is not None else "Rankings"
-    table = _table((kind.lower().rstrip("s"), "metric", *HELD_OUT), rows)
+    table = _table((kind.lower().rstrip("s"), "metric", *held_out), rows)
     return [f"## {kind} without a model", table] if rows else []
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -108,6 +109,11 @@ class EncodedTextTask(Task):
         return VOCAB_SIZES[vocabulary]
 
     @property
+    def truncation(self) -> str:
+        """Tokens of a longer text that are kept; see `kept_tokens`."""
+        return "head"
+
+    @property
     def has_learned_vocabulary(self) -> bool:
         """True for characters and words, which are those of the training texts."""
         return isinstance(self.options.vocabulary, int) or self.options.vocabulary == "characters"
@@ -133,16 +139,17 @@ class EncodedTextTask(Task):
                 characters or words from.
         """
         options = self.options
+        length = options.length if self.truncation == "head" else sys.maxsize
         if self._word_pieces:
             return self._word_pieces
         if options.vocabulary == "bytes":
             return ByteTokenizer()
         if isinstance(options.vocabulary, int):
             return WordTokenizer.learn(
-                training_texts(), length=options.length, vocab_size=options.vocabulary
+                training_texts(), length=length, vocab_size=options.vocabulary
             )
         return CharacterTokenizer.learn(
-            training_texts(), length=options.length, minimum=options.minimum, end=options.end
+            training_texts(), length=length, minimum=options.minimum, end=options.end
         )
 
     def encode_splits(
@@ -156,7 +163,8 @@ class EncodedTextTask(Task):
         examples: dict[str, Examples] = {}
         cut: dict[str, int] = {}
         for split, split_texts in splits.items():
-            encodings = [encode_texts(tokenizer, x, self.length) for x in split_texts.sides]
+            arguments = (self.length, self.truncation)
+            encodings = [encode_texts(tokenizer, x, *arguments) for x in split_texts.sides]
             cut[split] = sum(count for _, count in encodings)
             tokens, *second = (x for x, _ in encodings)
             labels = split_texts.labels
@@ -201,7 +209,7 @@ class EncodedTextTask(Task):
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids of a new text, cut to the length; requires an open task."""
-        return self.tokenizer.encode(text.encode(), self.options.length)
+        return encode_text(self.tokenizer, text.encode(), self.options.length, self.truncation)[0]
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -234,16 +242,48 @@ def _word_tokenizer(words: str, vocab_size: int) -> WordTokenizer:
     return WordTokenizer(tuple(words.split()), vocab_size=vocab_size)
 
 
-def encode_text(tokenizer: Tokenizer, text: bytes, length: int) -> tuple[np.ndarray, bool]:
+def encode_text(
+    tokenizer: Tokenizer, text: bytes, length: int, truncation: str = "head"
+) -> tuple[np.ndarray, bool]:
     """Return the ids of a UTF-8 text, and whether it is longer than `length` tokens."""
+    if truncation != "head":
+        ids = tokenizer.encode(text, sys.maxsize)
+        return ids[kept_tokens(tokenizer, len(ids), length, truncation)], len(ids) > length
     ids = tokenizer.encode(text, length)
     # A full text may end there.
     return ids, len(ids) == length and len(tokenizer.encode(text, length + 1)) > length
 
 
-def encode_texts(tokenizer: Tokenizer, texts: Iterable[bytes], length: int) -> tuple[Ragged, int]:
+def kept_tokens(tokenizer: Tokenizer, count: int, length: int, truncation: str) -> np.ndarray:
+    """Return the places of the tokens that are kept of a text, special tokens included.
+
+    `head` keeps the first tokens of a longer text; `head_tail` a quarter of the length from its
+    head and the rest from its tail: 128 and 382 of the 510 of Sun et al. 2019, How to fine-tune
+    BERT for text classification, arXiv:1905.05583.
+
+    Args:
+        tokenizer: tokenizer, whose special tokens are kept.
+        count: number of tokens of the whole text.
+        length: largest number of tokens that are kept.
+        truncation: head or head_tail.
+    """
+    if count <= length:
+        return np.arange(count)
+    before, after = 0, int(isinstance(tokenizer, CharacterTokenizer) and tokenizer.end)
+    if isinstance(tokenizer, WordPieceTokenizer):
+        before, after = map(len, tokenizer.frame)
+    room = max(0, length - before - after)
+    head = room if truncation == "head" else round(room / 4)
+    places = np.arange(count)
+    kept = (places[: before + head], places[count - after - (room - head) :])
+    return np.concatenate(kept)[:length]
+
+
+def encode_texts(
+    tokenizer: Tokenizer, texts: Iterable[bytes], length: int, truncation: str = "head"
+) -> tuple[Ragged, int]:
     """Return the ids of UTF-8 texts, and how many texts are longer than `length` tokens."""
-    pairs = [encode_text(tokenizer, text, length) for text in texts]
+    pairs = [encode_text(tokenizer, text, length, truncation) for text in texts]
     return Ragged.pack([x for x, _ in pairs], tokenizer.dtype), sum(is_cut for _, is_cut in pairs)
 
 

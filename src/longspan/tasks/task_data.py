@@ -177,8 +177,13 @@ class TaskData(ABC):
         return manifest.checksum if manifest else None
 
     def size(self, split: Split) -> int:
-        """Return the number of examples of a split."""
-        return len(self._examples(split))
+        """Return the number of examples of a split; 0: there is no such split."""
+        return len(self._examples(split)) if split in self.dataset.splits else 0
+
+    @property
+    def present_splits(self) -> tuple[Split, ...]:
+        """Splits of the open data set: imported texts may have no test split, or none held out."""
+        return tuple(split for split in SPLITS if split in self.dataset.splits)
 
     def groupings(self, split: Split) -> list[Grouping]:
         """Return groupings of the examples, computed once for each split of an open data set."""
@@ -218,7 +223,18 @@ class TaskData(ABC):
         return cached.find_built(cache, self.data_name, self.info.version, self.data_options())
 
     def _examples(self, split: str) -> Examples:
-        return self.dataset.splits[check_name(split, SPLITS, "split")]
+        """Return the examples of a split.
+
+        Raises:
+            UnknownNameError: there is no such split.
+            OptionError: the data set was built without it.
+        """
+        if check_name(split, SPLITS, "split") not in (splits := self.dataset.splits):
+            raise OptionError(
+                f"{self.info.name} has the splits {', '.join(splits)}, got {split}; name one of "
+                "them"
+            )
+        return splits[split]
 
     def _example(self, split: Split, row: int) -> tuple[np.ndarray, int]:
         """Return the tokens and the label of one example."""

@@ -59,7 +59,7 @@ class CurveWindow:
             self.statistics[name] += group.all_reduce_sum(local_sum)
         self.steps += 1
 
-    def close(self, step: int, seconds: float, learning_rate: float, score: Score) -> Point:
+    def close(self, step: int, seconds: float, learning_rate: float, score: Score | None) -> Point:
         """Return the next point of the learning curve, and set the sums to zero."""
         steps = self.steps
         sums = {name: x.cpu().numpy() for name, x in self.statistics.items()}
@@ -69,9 +69,9 @@ class CurveWindow:
             seconds=seconds,
             learning_rate=learning_rate,
             train_loss=float(self.loss) / steps if steps else None,
-            validation_loss=score.loss,
+            validation_loss=score.loss if score else None,
             train_metrics=metrics,
-            validation_metrics=score.metrics,
+            validation_metrics=score.metrics if score else {},
         )
         self.loss.zero_()
         for statistics in self.statistics.values():

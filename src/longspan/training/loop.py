@@ -233,13 +233,15 @@ class StageTrainer:
         point = self.window.close(self.progress.step, self.progress.seconds, rate, score)
         self.progress.curve.append(dataclasses.asdict(point))
         self.accelerator.log(scalars_of(point), step=point.step)
-        if self.group.broadcast(self._is_best(score) or self.config.selection == "last"):
-            self.progress.best, self.progress.best_loss = self._main(score), score.loss
+        if self.group.broadcast(self.config.selection == "last" or self._is_best(score)):
+            if score is not None:
+                self.progress.best, self.progress.best_loss = self._main(score), score.loss
             self.progress.best_step = point.step
             self.checkpoints.save_best(self.unwrapped_model, point.step)
         if self.callback is not None:
             self.callback.on_evaluate(point)
-        self._raise_alarms(score)
+        if score is not None:
+            self._raise_alarms(score)
 
     def _raise_alarms(self, score: Score) -> None:
         progress = self.progress
@@ -266,10 +268,10 @@ class StageTrainer:
     def _main(self, score: Score) -> float:
         return score.metrics[self.task.selection_metrics[0].name]
 
-    def _is_best(self, score: Score) -> bool:
+    def _is_best(self, score: Score | None) -> bool:
         """Return whether a score is better than the best, or as good at a lower loss."""
         best, best_loss = self.progress.best, self.progress.best_loss
-        if best is None or best_loss is None:
+        if best is None or best_loss is None or score is None:
             return True
         signed = self.task.selection_metrics[0].signed
         return (signed(self._main(score)), -score.loss) > (signed(best), -best_loss)
@@ -300,7 +302,10 @@ class StageTrainer:
         if peak is not None:
             self.progress.peak_memory = max(self.progress.peak_memory or 0, int(peak))
 
-    def _validate(self, generate: bool = False) -> Score:
+    def _validate(self, generate: bool = False) -> Score | None:
+        """Return the score on validation; None: there is no such split."""
+        if not self.task.size("validation"):
+            return None
         with self._explain_divergence(), self.options.applied("validation"):
             return evaluate(
                 self.model,
@@ -337,7 +342,10 @@ class StageTrainer:
                     options=self.options,
                 )
         return TrainingOutcome(
-            scores={"validation": validation, **(final.scores if final else {})},
+            scores={
+                **({"validation": validation} if validation else {}),
+                **(final.scores if final else {}),
+            },
             final=final,
             curve=[Point(**point) for point in self.progress.curve],
             alarms=[Alarm(**alarm) for alarm in self.progress.alarms],

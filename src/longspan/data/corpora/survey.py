@@ -114,10 +114,8 @@ def _assign(
         "more, or name files with --validation and --test"
     )
     assignment = assign_digests(digests, initial_splits, shares, noun="document", hint=hint)
-    if assignment.empty is not None:
-        raise DataError(
-            f"no document is left for {assignment.empty}{left_out}; choose other files or shares"
-        )
+    if (empty := assignment.find_empty()) is not None:
+        raise DataError(f"no document is left for {empty}{left_out}; choose other files or shares")
     splits, is_repeated = assignment.splits, assignment.is_repeated
     in_another = int((splits == DROPPED).sum())
     splits[is_repeated] = DROPPED

@@ -125,7 +125,11 @@ def check_task_name(name: str) -> None:
 
 
 def resolve_splits(
-    options: Mapping[int, float | S | None], split_sources: Mapping[int, S], share: float, noun: str
+    options: Mapping[int, float | S | None],
+    split_sources: Mapping[int, S],
+    share: float,
+    noun: str,
+    omittable: Sequence[int] = (),
 ) -> tuple[dict[int, S], dict[int, float]]:
     """Return the source of each split that has one, and shares of training for the others.
 
@@ -136,6 +140,7 @@ def resolve_splits(
         split_sources: sources of splits, such as the folders of a source.
         share: default share.
         noun: what is held out, for messages: "text".
+        omittable: splits that a share of 0 leaves out.
 
     Raises:
         OptionError: a share is not between 0 and 1, or nothing is left for training.
@@ -144,11 +149,13 @@ def resolve_splits(
         x: split_sources.get(x, share) if option is None else option
         for x, option in options.items()
     }
+    splits = {x: y for x, y in splits.items() if not (x in omittable and y == 0)}
     shares = {split: x for split, x in splits.items() if isinstance(x, int | float)}
     for split, x in shares.items():
         if not 0 < x < 1:
+            end = f", or 0 for no {SPLITS[split]} split" if split in omittable else ""
             raise OptionError(
-                f"--{SPLITS[split]} must be a share between 0 and 1 or a path, got {x:g}"
+                f"--{SPLITS[split]} must be a share between 0 and 1 or a path{end}, got {x:g}"
             )
     if sum(shares.values()) >= 1:
         raise OptionError(

@@ -62,14 +62,15 @@ class Targets:
         }
 
     def counts(self, splits: np.ndarray) -> dict[str, list[int]]:
-        """Return the rows of each class, by split; nothing of other targets."""
+        """Return the rows of each class, by split that has rows; nothing of other targets."""
         size = len(self.classes)
+        rows = {x: splits == n for n, x in enumerate(SPLITS if size else ()) if n in splits}
         if self.has_labels:
             matrix = label_matrix(self.values, size)
-            return {x: matrix[splits == n].sum(0).tolist() for n, x in enumerate(SPLITS)}
+            return {name: matrix[chosen].sum(0).tolist() for name, chosen in rows.items()}
         return {
-            name: np.bincount(self.values[splits == number], minlength=size).tolist()
-            for number, name in enumerate(SPLITS if size else ())
+            name: np.bincount(self.values[chosen], minlength=size).tolist()
+            for name, chosen in rows.items()
         }
 
     def check_shared(self, splits: np.ndarray, where: str) -> None:

@@ -134,7 +134,7 @@ class TextsRequest:
         pair: column of second texts.
         validation: share of the different texts to hold out, or their source; None: that of the
             split in a folder, if there is one, else a tenth.
-        test: likewise.
+        test: likewise; of classes, labels and numbers 0: there is no test split.
         drop_empty: leave rows out whose text or target is empty.
         form: format of all files.
     """
@@ -186,7 +186,7 @@ def import_texts(
     rows = _collect_rows(tables, request)
     where = f"{source}: column {request.target!r}"
     targets = _parse_targets(rows, request, where)
-    assignment = _split_rows(rows, targets, shares, request.kind, where)
+    assignment = _split_rows(rows, targets, {*sources, *shares}, shares, request.kind, where)
     splits = assignment.splits
     table = _make_table(rows, targets, splits, request.kind)
     description = TextsDescription(
@@ -221,7 +221,7 @@ class TextsSplit:
 
 
 def load_splits(folder: Path, description: TextsDescription) -> dict[Split, TextsSplit]:
-    """Load the rows of an import by split.
+    """Load the rows of an import by split; there may be no test split.
 
     Raises:
         DataError: they are missing or have changed.
@@ -232,9 +232,26 @@ def load_splits(folder: Path, description: TextsDescription) -> dict[Split, Text
     targets, splits = table.column(table.num_columns - 1).to_numpy(), table["split"].to_numpy()
     rows_by_split = {}
     for number, name in enumerate(SPLITS):
-        rows = np.flatnonzero(splits == number)
-        rows_by_split[name] = TextsSplit([texts[row] for row in rows], targets[rows])
+        if len(rows := np.flatnonzero(splits == number)):
+            rows_by_split[name] = TextsSplit([texts[row] for row in rows], targets[rows])
     return rows_by_split
+
+
+def join_splits(splits: Mapping[Split, TextsSplit]) -> TextsSplit:
+    """Return the rows of all splits as one."""
+    targets = np.concatenate([split.targets for split in splits.values()])
+    return TextsSplit([row for split in splits.values() for row in split.texts], targets)
+
+
+def has_files(description: TextsDescription, source: Source, form: FileFormat) -> bool:
+    """Return whether the files of a source, as they are now, are among those of an import.
+
+    Raises:
+        DataError: a file is missing or malformed.
+    """
+    sources = {TRAIN: source, **_split_sources(source)}
+    found = _checksums(read_table(x, form) for x in sources.values())
+    return set(found.values()) <= set(description.files.values())
 
 
 def read_summaries(
@@ -276,7 +293,8 @@ def _resolve_splits(
         split: None if option is None else _choose_split(option, split)
         for split, option in ((VALIDATION, request.validation), (TEST, request.test))
     }
-    sources, shares = resolve_splits(options, split_sources, HELD_OUT_SHARE, "text")
+    omittable = () if request.kind == "summary" else (TEST,)
+    sources, shares = resolve_splits(options, split_sources, HELD_OUT_SHARE, "text", omittable)
     return {TRAIN: split_sources.get(TRAIN, source), **sources}, shares
 
 
@@ -372,14 +390,19 @@ def _parse_targets(rows: _Rows, request: TextsRequest, where: str) -> Targets:
 
 
 def _split_rows(
-    rows: _Rows, targets: Targets, shares: Mapping[int, float], kind: Kind, where: str
+    rows: _Rows,
+    targets: Targets,
+    wanted: set[int],
+    shares: Mapping[int, float],
+    kind: Kind,
+    where: str,
 ) -> Assignment:
-    """Return the splits of the rows, each of which has rows that training can learn from."""
+    """Return the splits of the rows; the wanted ones have rows, which training can learn from."""
     assignment = assign_splits(rows.texts, rows.initial_splits, shares, targets.strata)
-    if assignment.empty is not None:
+    if (empty := assignment.find_empty(sorted(wanted))) is not None:
         raise DataError(
-            f"{where}: no row is left for {assignment.empty}, as all of its texts are in another "
-            "split; choose other files or shares"
+            f"{where}: no row is left for {empty}, as all of its texts are in another split; "
+            "choose other files or shares"
         )
     splits = assignment.splits
     targets.check_shared(splits, where)

@@ -58,6 +58,16 @@ class OwnTextOptions(EncodingOptions):
         "none",
         in_data=False,
     )
+    truncation: Literal["head", "head_tail"] = setting(
+        "tokens of a longer text that are kept: head, the first ones; or head_tail, a quarter from "
+        "its head and the rest from its tail (Sun et al. 2019)",
+        "head",
+    )
+    train_on: Literal["train", "all"] = setting(
+        "texts that are trained on: train, those of the split; or all, with none held out, so that "
+        "the model has no score",
+        "train",
+    )
 
 
 class OwnTexts(ImportedTask, EncodedTextTask):
@@ -69,9 +79,28 @@ class OwnTexts(ImportedTask, EncodedTextTask):
     description: ClassVar[TextsDescription]
 
     @property
+    def truncation(self) -> str:
+        """Tokens of a longer text that are kept; see `kept_tokens`."""
+        return self.options.truncation
+
+    @property
     def is_regression(self) -> bool:
         """True if the targets are numbers."""
         return self.description.is_regression
+
+    @property
+    def sizes(self) -> dict[Split, int | None]:
+        """Texts by split: all of them in training, if they are trained on."""
+        sizes = super().sizes
+        if self.options.train_on == "train":
+            return sizes
+        return {**dict.fromkeys(sizes, 0), "train": sum(x or 0 for x in sizes.values())}
+
+    @property
+    def _trained_splits(self) -> list[str]:
+        """Splits of the import whose texts are trained on."""
+        counts = self.description.class_counts
+        return [*counts] if self.options.train_on == "all" else ["train"]
 
     @property
     def is_multi_label(self) -> bool:
@@ -101,7 +130,7 @@ class OwnTexts(ImportedTask, EncodedTextTask):
                 "class_weights='balanced' is of one class a text; omit it for numbers and for "
                 "several labels"
             )
-        counts = np.array(self.description.class_counts["train"])
+        counts = np.sum([self.description.class_counts[x] for x in self._trained_splits], axis=0)
         weights = counts.sum() / (max(1, (counts > 0).sum()) * np.maximum(counts, 1))
         return {**fields, "class_weights": weights.tolist()}
 
@@ -112,6 +141,8 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         description = self.description
         progress(f"encoding {description.name}", 0, sum(description.sizes.values()))
         rows = texts.load_splits(self.folder, description)
+        if self.options.train_on == "all":
+            rows = {"train": texts.join_splits(rows)}
         splits, facts = self.encode_splits({x: _to_labeled_texts(y) for x, y in rows.items()})
         return BuildOutput(
             splits=splits,

@@ -261,7 +261,7 @@ def _assign(
     """Return the queries with their splits, and the number left out with a text of another one."""
     source_splits = np.array([query.split for query in rows], np.int8)
     assigned = assign_splits([(query.text,) for query in rows], source_splits, shares)
-    if (name := assigned.empty) is not None:
+    if (name := assigned.find_empty()) is not None:
         raise DataError(
             f"no query is left for {name} ({sources[name]}), as the texts of all of them are in "
             "another split too"

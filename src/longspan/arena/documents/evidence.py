@@ -1,0 +1,252 @@
+"""Evidence for predicted classes: integrated gradients of the words of a text.
+
+    a_i = sum_d (x_id - b_id) * int_0^1 df(b + t (x - b)) / dx_id dt
+
+x: embeddings of the tokens. b: the baseline, where each token is the average word of the training
+texts. f: logit of the predicted class minus the mean of the others (of several labels, the logit of
+the most probable one). Complete: the a_i of all tokens sum to f(x) - f(b). The integral is a
+Gauss-Legendre sum, with more points until that holds.
+Sundararajan et al. 2017, Axiomatic attribution for deep networks, arXiv:1703.01365
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from longspan.arena.finished_run import load_run
+from longspan.arena.paths import RunPaths
+from longspan.data.store import Examples, Ragged
+from longspan.data.tokenizers import ByteTokenizer, Tokenizer, WordTokenizer, word_spans
+from longspan.data.word_pieces import WordPieceTokenizer
+from longspan.errors import OptionError
+from longspan.results import load_result
+from longspan.tasks import TASKS
+from longspan.tasks.documents.own_texts import OwnTexts
+from longspan.tasks.encoded_text import EncodedTextTask, kept_tokens
+from longspan.training.arguments import model_inputs
+
+MOST_EXPLAINED = 20  # documents, the first ones
+POINTS = (16, 32, 64, 128)  # of the integral, until it is complete
+COMPLETE = 0.02  # largest gap, as a share of f(x) - f(b)
+# Words; in scripts without spaces characters; and every other visible character.
+_ALONE = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_UNIT = re.compile(rf"[{_ALONE}]|(?:(?![{_ALONE}])\w)+|[^\w\s]")
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """Words of a text and what they contribute to its predicted class.
+
+    Attributes:
+        text: the text.
+        label: name of the class.
+        probability: probability of the class.
+        spans: first character of each word, and the one after its last, (N, 2).
+        values: contribution of each word, (N,); NaN where the model does not read it.
+        gap: what the contributions of all tokens miss of f(x) - f(b), as a share of it.
+    """
+
+    text: str
+    label: str
+    probability: float
+    spans: np.ndarray
+    values: np.ndarray
+    gap: float
+
+
+def check_explained(record: Path) -> None:
+    """Refuse runs whose predictions have no evidence.
+
+    Raises:
+        OptionError: the task has no classes of single texts.
+        DataError: the record is invalid.
+    """
+    result = load_result(record)
+    cls = TASKS.get(result.task)
+    what = f"a task with the head {cls.info.head}" if cls else f"the task {result.task}"
+    if cls is not None and issubclass(cls, OwnTexts) and cls.description.is_regression:
+        what = "numbers (regression)"
+    elif cls is not None and cls.info.head == "pair_classification":
+        what = "pairs of texts"
+    elif cls and issubclass(cls, EncodedTextTask) and cls.info.head == "sequence_classification":
+        return
+    raise OptionError(
+        f"--evidence explains the classes of single texts, and {record} was trained on {what}; "
+        "omit --evidence"
+    )
+
+
+def explain(
+    record: Path, texts: Sequence[str], by_class: Mapping[str, np.ndarray], paths: RunPaths
+) -> list[Evidence]:
+    """Return the evidence for the most probable class of each text.
+
+    Args:
+        record: record of a run on single texts with classes, see `check_explained`.
+        texts: texts.
+        by_class: predicted probability of each class by its name, (N,) each.
+        paths: folders of the run's data, and the device.
+
+    Raises:
+        DataError: the record, the model or the data is absent, or the data differs.
+    """
+    run = load_run(record, paths)
+    task, names = cast(EncodedTextTask, run.task), list(by_class)
+    probabilities = np.stack([by_class[name] for name in names], axis=1)
+    is_multi_label = isinstance(task, OwnTexts) and task.is_multi_label
+    found = []
+    with run.evaluating("test") as (model, where):
+        model.eval()
+        for text, row in zip(texts, probabilities, strict=True):
+            inputs = _inputs(task, text, model, where["device"])
+            label = int(row.argmax())
+            score = class_score(label, is_multi_label=is_multi_label)
+            table = run.model.get_input_embeddings()
+            ends = path_ends(task, table, inputs["input_ids"])
+            values, gap = attribute(model, inputs, ends, score)
+            spans, sums = sum_over_words(task, text, values)
+            found.append(Evidence(text, names[label], float(row[label]), spans, sums, gap))
+    return found
+
+
+def class_score(label: int, *, is_multi_label: bool) -> Callable[[Tensor], Tensor]:
+    """Return the function of the logits that is explained: that of a class against the others."""
+
+    def score(logits: Tensor) -> Tensor:
+        others = logits.sum(-1) - logits[:, label]
+        rest = 0 if is_multi_label else others / (logits.shape[-1] - 1)
+        return logits[:, label] - rest
+
+    return score
+
+
+def attribute(
+    model: nn.Module, inputs: dict[str, Tensor], ends: Tensor, score: Callable[[Tensor], Tensor]
+) -> tuple[np.ndarray, float]:
+    """Return the integrated gradients of one text's tokens, (T,), and how incomplete they are.
+
+    Args: see `integrate`.
+    """
+    with torch.no_grad():
+        empty, full = score(_logits(model, inputs, ends)).double().tolist()
+    for points in POINTS:
+        values = integrate(model, inputs, ends, score, points)
+        gap = abs(float(values.sum()) - (full - empty)) / max(abs(full - empty), 1e-9)
+        if gap <= COMPLETE:
+            break
+    return values.cpu().numpy(), gap
+
+
+@torch.no_grad()
+def path_ends(task: EncodedTextTask, table: nn.Module, ids: Tensor) -> Tensor:
+    """Return the embeddings of the baseline and of a text, (2, T, W).
+
+    Args:
+        task: open task, whose training texts have the average word.
+        table: embeddings of the model.
+        ids: tokens of the text, (1, T); special ones are those of the baseline too.
+    """
+    counts = np.bincount(task.dataset.splits["train"].tokens.values, minlength=task.vocab_size)
+    tokenizer = task.tokenizer
+    special = sorted(getattr(tokenizer, "special_ids", ()))
+    counts[special] = 0
+    embeddings = table(ids)
+    words = np.flatnonzero(counts)
+    shares = torch.from_numpy(counts[words] / counts.sum()).to(embeddings)
+    average = shares @ table(torch.from_numpy(words).to(ids.device))
+    is_special = torch.isin(ids, torch.tensor(special, dtype=ids.dtype, device=ids.device))
+    return torch.cat((torch.where(is_special[..., None], embeddings, average), embeddings))
+
+
+def integrate(
+    model: nn.Module,
+    inputs: dict[str, Tensor],
+    ends: Tensor,
+    score: Callable[[Tensor], Tensor],
+    points: int,
+) -> Tensor:
+    """Return the integrated gradients, (T,) in float64, by a Gauss-Legendre sum.
+
+    Args:
+        model: model in evaluation mode.
+        inputs: arguments of the model for one text.
+        ends: embeddings of the baseline and of the text, (2, T, W).
+        score: function of the logits that is explained.
+        points: points of the sum.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(points)
+    start, change = ends[:1], ends[1:] - ends[:1]
+    total = torch.zeros_like(change[0], dtype=torch.float64)
+    for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
+        with torch.enable_grad():
+            point = (start + change * node).requires_grad_()
+            value = score(_logits(model, inputs, point)).sum()
+        (gradient,) = torch.autograd.grad(value, point)
+        total += weight * gradient[0].double()
+    return (total * change[0].double()).sum(-1)
+
+
+def _logits(model: nn.Module, inputs: dict[str, Tensor], embeddings: Tensor) -> Tensor:
+    """Return the logits of embeddings in place of the tokens of one text."""
+    others = {
+        name: x.expand(len(embeddings), *x.shape[1:])
+        for name, x in inputs.items()
+        if name != "input_ids"
+    }
+    return model(**others, inputs_embeds=embeddings).logits
+
+
+def _inputs(task: EncodedTextTask, text: str, model: nn.Module, device: Any) -> dict[str, Tensor]:
+    ids = task.encode(text)
+    examples = Examples(tokens=Ragged.pack([ids], ids.dtype.type), labels=np.zeros(1, np.uint8))
+    return model_inputs(model, task.collate(examples, np.arange(1)).inputs, device)
+
+
+def sum_over_words(
+    task: EncodedTextTask, text: str, values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the spans of the words of a text, and the sum of the values of the tokens of each.
+
+    Args:
+        task: open task that has encoded the text.
+        text: text.
+        values: value of each token, special tokens included, and possibly of padding.
+
+    Returns:
+        Spans, (N, 2), and sums, (N,), NaN for words that are cut off.
+    """
+    places = token_places(task.tokenizer, text)
+    kept = kept_tokens(task.tokenizer, len(places), task.length, task.truncation)
+    units = [match.span() for match in _UNIT.finditer(text)]
+    spans = np.array(units, np.int64).reshape(-1, 2)
+    # The word of each token: the last one that begins at its place or before.
+    words = np.searchsorted(spans[:, 0], places, side="right") - 1
+    inside = (words >= 0) & (places >= 0)
+    inside[inside] &= places[inside] < spans[words[inside], 1]
+    sums, read = np.zeros(len(spans)), np.zeros(len(spans), bool)
+    known = kept[inside[kept]]
+    np.add.at(sums, words[known], values[: len(kept)][inside[kept]])  # padding has no word
+    read[words[known]] = True
+    cut = np.zeros(len(spans), bool)
+    cut[words[inside]] = True
+    return spans, np.where(cut & ~read, np.nan, sums)
+
+
+def token_places(tokenizer: Tokenizer, text: str) -> np.ndarray:
+    """Return the place of the last character of each token of a whole text, -1 of special ones."""
+    if isinstance(tokenizer, WordPieceTokenizer):
+        before, after = (np.full(len(part), -1) for part in tokenizer.frame)
+        return np.concatenate((before, tokenizer.encode_spans(text)[1][:, 1] - 1, after))
+    if isinstance(tokenizer, WordTokenizer):
+        return np.array([end - 1 for _, end in word_spans(text)] or [-1])
+    sizes = [1] * len(text)
+    if isinstance(tokenizer, ByteTokenizer):
+        sizes = [len(x.encode()) for x in text]
+    end = [-1] * int(getattr(tokenizer, "end", False))
+    return np.concatenate((np.repeat(np.arange(len(text)), sizes), np.array(end, np.int64)))
