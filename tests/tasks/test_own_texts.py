@@ -283,8 +283,8 @@ def test_head_and_tail_of_sun_are_128_and_382_tokens_between_special_ones(tmp_pa
     assert kept.tolist() == places
 
 
-def test_card_of_an_exported_model_keeps_head_and_tail_as_training_does(imported):
-    with forgotten_imports():
+def test_card_of_an_exported_model_keeps_head_and_tail_as_training_does(imported, tmp_path):
+    with forgotten_imports(tmp_path / "none"):
         register_imports(imported)
         task = build("stars", {"truncation": "head_tail", "length": 8, "vocabulary": "bytes"})
         task.open(imported)

@@ -1,6 +1,7 @@
 """Runs on texts of one's own: length, training, and one table with TF-IDF beside the model."""
 
 import dataclasses
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -151,31 +152,24 @@ def run_documents(
     """
     from longspan.arena.documents.metrics import choose_metrics
     from longspan.arena.documents.scores import score_documents
-    from longspan.arena.documents.start import open_start, task_coverage
-    from longspan.arena.one_run import finetuning_experiment
+    from longspan.arena.documents.start import task_coverage
     from longspan.tasks import TASKS, OwnTexts
 
     cls = cast("type[OwnTexts]", TASKS[task])
     choose_metrics(documents.metric, cast("Kind", cls.description.kind))
-    if documents.class_weights != WEIGHTS[0]:
-        weights = {"task.class_weights": documents.class_weights}
-        choices = dataclasses.replace(choices, changes={**weights, **choices.changes})
-    start = None
-    if source is not None:
-        start, choices = open_start(source, task, choices, paths.cache)
-    experiment = finetuning_experiment(start, task, choices)
+    experiment = _make_experiment(task, source, choices, documents, paths)
     if documents.all_texts:
-        where = f"--data {data}" if data else task
-        command = " ".join(["longspan finetune", *([source] if source else []), where])
-        _run_final(experiment, command, paths, changes, as_json)
+        where = ("--data", data) if data else (task,)
+        words = ("longspan", "finetune", *([source] if source else []), *where)
+        _run_final(experiment, shlex.join(words), paths, changes, as_json)
         return
     coverage = task_coverage(task, experiment.config.task.options)
     print_note("length:", coverage)
-    split: Split = "test" if cls.description.sizes["test"] else "validation"
 
     def show(result: "Result") -> None:
         record = paths.record_file(experiment)
         # Every process of several: preparing the model waits for all of them.
+        split: Split = "test" if cls.description.sizes["test"] else "validation"
         metric, threshold = documents.metric, documents.threshold
         scores = score_documents(record, paths, coverage, metric, threshold, split)
         if as_json:
@@ -184,6 +178,26 @@ def run_documents(
             _print_documents(scores, record, paths)
 
     run_one([experiment], paths, changes, as_json, show)
+
+
+def _make_experiment(
+    task: str,
+    source: str | None,
+    choices: "RunChoices",
+    documents: DocumentOptions,
+    paths: "RunPaths",
+) -> "Experiment":
+    """Return the experiment of a run on imported texts, from a checkpoint or a new model."""
+    from longspan.arena.documents.start import open_start
+    from longspan.arena.one_run import finetuning_experiment
+
+    if documents.class_weights != WEIGHTS[0]:
+        weights = {"task.class_weights": documents.class_weights}
+        choices = dataclasses.replace(choices, changes={**weights, **choices.changes})
+    start = None
+    if source is not None:
+        start, choices = open_start(source, task, choices, paths.cache)
+    return finetuning_experiment(start, task, choices)
 
 
 def _run_final(
@@ -223,7 +237,7 @@ def _run_final(
                 "run, which learned from fewer texts, is its estimate."
             )
             print_text(f"Final model: {file}")
-            print_note("next:", f"longspan predict {file} NEW --output predicted.csv")
+            print_next("predict", file, "NEW", "--output", "predicted.csv", cache=final.cache)
 
     run_one([experiment], final, changes, as_json, show)
 

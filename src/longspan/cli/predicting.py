@@ -91,24 +91,18 @@ def predict(
     _note_targets(file, table, trained)
     shown = _shown_columns(file, table, new)
     predictions = predict_texts(record, texts, paths, threshold=new.threshold)
-    added: dict[str, Any] = {"predicted": predictions.values}
-    if predictions.probabilities is not None:
-        added["probability"] = predictions.probabilities.round(4).tolist()
-    if new.probabilities:
-        added |= {f"p({x})": y.round(4).tolist() for x, y in predictions.by_class.items()}
-    written = {**shown, **added}
-    explained = 0
-    if new.evidence is not None:
-        explained = _write_evidence(record, texts, predictions, paths, new.evidence)
+    written = {**shown, **_predicted_columns(predictions, new)}
+    page = new.evidence
+    explained = _write_evidence(record, texts, predictions, paths, page) if page else 0
     _write(output, written)
     if as_json:
         facts: dict[str, Any] = {"output": str(output), "rows": len(texts), "columns": [*written]}
-        page = {"evidence": str(new.evidence), "explained": explained} if explained else {}
-        print_json({**facts, **page})
+        shown = {"evidence": str(page), "explained": explained} if page else {}
+        print_json({**facts, **shown})
     else:
         print_text(f"{len(texts):,} predictions in {output}")
         if explained:
-            print_text(f"evidence for the first {explained:,} in {new.evidence}")
+            print_text(f"evidence for the first {explained:,} in {page}")
 
 
 def answers(
@@ -133,6 +127,16 @@ def answers(
     else:
         answered = counted(count, f"{unit}|{unit}s")
         print_text(f"answers to {answered} of {split} in {output}")
+
+
+def _predicted_columns(predictions: "Predictions", new: NewTextOptions) -> dict[str, Any]:
+    """Return the columns that predictions add."""
+    added: dict[str, Any] = {"predicted": predictions.values}
+    if predictions.probabilities is not None:
+        added["probability"] = predictions.probabilities.round(4).tolist()
+    if new.probabilities:
+        added |= {f"p({x})": y.round(4).tolist() for x, y in predictions.by_class.items()}
+    return added
 
 
 def _check_evidence(record: Path, output: Path, page: Path) -> None:
