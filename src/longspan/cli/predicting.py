@@ -97,8 +97,8 @@ def predict(
     _write(output, written)
     if as_json:
         facts: dict[str, Any] = {"output": str(output), "rows": len(texts), "columns": [*written]}
-        shown = {"evidence": str(page), "explained": explained} if page else {}
-        print_json({**facts, **shown})
+        more = {"evidence": str(page), "explained": explained} if page else {}
+        print_json({**facts, **more})
     else:
         print_text(f"{len(texts):,} predictions in {output}")
         if explained:
