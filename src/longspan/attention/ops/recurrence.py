@@ -114,17 +114,16 @@ def mix_both_ways(
     The token itself is in both; without the delta rule one of them is taken off. A kernel `run`
     computes the outputs of one direction in place of `mix`.
     """
-    q2, k2, v2 = (torch.cat([x, x.flip(2)]) for x in (q, k, v))
-    step = None if beta is None else torch.cat([beta, beta.flip(2)])
     if log_decay is not None:
-        log_decay = log_decay.expand(len(k), -1, -1, -1)
-        log_decay = torch.cat([log_decay, log_decay.flip(2)])
-    arguments = q2, k2, v2, log_decay, step
-    if run is None:
-        both = mix(*arguments, delta=delta, chunk=chunk)[0]
+        log_decay = log_decay.expand(k.shape[0], -1, -1, -1)
+    inputs = q, k, v, log_decay, beta
+    flipped = [x if x is None else x.flip(2) for x in inputs]
+    if run is None:  # one after the other: tensors of twice the size leave the caches of a CPU
+        onward, backward = (mix(*x, delta=delta, chunk=chunk)[0] for x in (inputs, flipped))
     else:
-        both = run(*arguments, delta=delta)
-    onward, backward = both.chunk(2)
+        pairs = zip(inputs, flipped, strict=True)
+        both = [None if x is None or y is None else torch.cat([x, y]) for x, y in pairs]
+        onward, backward = run(*both, delta=delta).chunk(2)
     out = at_least_float32(onward) + backward.flip(2)
     if delta:
         return out
