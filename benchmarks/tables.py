@@ -1,7 +1,7 @@
 """Render docs/benchmarks.md and, by `result_tables`, results/README.md and parts of README.md.
 
-`speedrun_tables` renders the table of docs/speedrun.md, `ladder_tables`, `recall_tables` and
-`zero_layer_tables` those of docs/findings.md;
+`speedrun_tables` renders the table of docs/speedrun.md, `ladder_tables`, `recall_tables`,
+`zero_layer_tables` and `length_tables` those of docs/findings.md;
 `step_chart` and `peer_chart` draw pictures.
 
     python benchmarks/tables.py
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import data_tables
 import ladder_tables
+import length_tables
 import mechanism_tables
 import peer_chart
 import peer_tables
@@ -75,6 +76,7 @@ def main() -> None:
     PAGE.write_text(render())
     speedrun_tables.main()
     ladder_tables.main()
+    length_tables.write_page()
     recall_tables.main()
     zero_layer_tables.main()
     result_tables.main()

@@ -181,6 +181,30 @@ def test_table_of_models_without_layers_is_that_of_the_records(import_script):
     assert below == {tables.NONE, "`strided_local`"}
 
 
+def test_table_of_lengths_is_that_of_the_record(import_script):
+    tables = import_script("length_tables")
+    record = json.loads(tables.RECORD.read_text())
+    assert tables.replace_between(FINDINGS, tables.OPEN, tables.render(record)) == FINDINGS
+    scores = {}
+    for row in record["rows"]:
+        place = (row["mechanism"], row["position"], row["length"])
+        scores.setdefault(place, []).append(round(100 * row["accuracy"], 1))
+    assert {len(x) for x in scores.values()} == {3}
+    assert scores["full", "t5", 2048] == scores["delta", "none", 2048] == [100.0] * 3
+    ranges = {
+        x: f"{min(scores['full', x, 2048]):.0f} to {max(scores['full', x, 2048]):.0f} %"
+        for x in ("none", "rotary")
+    }
+    assert f"without positions {ranges['none']}, with rotary {ranges['rotary']}" in PROSE
+    linear = statistics.mean(scores["linear", "rotary", 256])
+    assert f"has {linear:.1f} % at 256 already" in PROSE
+    fallen = [statistics.mean(scores[x, "none", 2048]) for x in ("gated_delta", "linear", "ssd")]
+    assert f"fall to {min(fallen):.0f} to {max(fallen):.0f} %" in PROSE
+    at_2048 = {x: statistics.mean(scores[x, "rotary", 2048]) for x, p, n in scores if p == "rotary"}
+    assert [x for x, value in at_2048.items() if value > 90] == ["longformer"]
+    assert max(statistics.mean(x) for (m, *_), x in scores.items() if m == "local") < 95
+
+
 def test_models_without_layers_of_the_small_recipe():
     runs = [
         x for x in load_results([RESULTS / "lra-small"]) if "model.num_hidden_layers" in x.overrides
