@@ -137,6 +137,8 @@ def test_page_highlights_the_word_that_decides_and_escapes_texts(cli, folder, tm
         strongest = max(article["words"], key=lambda word: abs(article["words"][word]))
         assert strongest == DECISIVE
         assert article["words"][strongest] > 0  # it speaks for the predicted class
+    # A text without that word is of the class of the average one.
+    assert content.count("which words are absent") == 10
     # Nothing of a text is a tag, and nothing is loaded.
     assert {tag for tag, _ in parser.tags} <= {"html", "meta", "title", "style", "h1", "h2", "p",
                                                "article", "small", "span"}  # fmt: skip
@@ -166,7 +168,7 @@ def test_integrated_gradients_sum_to_the_difference_of_logits(mechanism, label):
     # A single point is not complete: the test can fail.
     few = integrate(model, {"input_ids": ids}, ends, score, 1)
     assert float(few.sum()) != pytest.approx(expected, rel=1e-4)
-    assert attribute(model, {"input_ids": ids}, ends, score)[1] < 0.02
+    assert attribute(model, {"input_ids": ids}, ends, score)[2] < 0.02
 
 
 def test_baseline_is_the_average_training_word(folder):

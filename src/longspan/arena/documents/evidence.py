@@ -49,6 +49,8 @@ class Evidence:
         probability: probability of the class.
         spans: first character of each word, and the one after its last, (N, 2).
         values: contribution of each word, (N,); NaN where the model does not read it.
+        score: f(x).
+        average: f(b); the words add up to score - average.
         gap: what the contributions of all tokens miss of f(x) - f(b), as a share of it.
     """
 
@@ -57,6 +59,8 @@ class Evidence:
     probability: float
     spans: np.ndarray
     values: np.ndarray
+    score: float
+    average: float
     gap: float
 
 
@@ -109,9 +113,10 @@ def explain(
             score = class_score(label, is_multi_label=is_multi_label)
             table = run.model.get_input_embeddings()
             ends = path_ends(task, table, inputs["input_ids"])
-            values, gap = attribute(model, inputs, ends, score)
+            values, bounds, gap = attribute(model, inputs, ends, score)
             spans, sums = sum_over_words(task, text, values)
-            found.append(Evidence(text, names[label], float(row[label]), spans, sums, gap))
+            probability = float(row[label])
+            found.append(Evidence(text, names[label], probability, spans, sums, *bounds, gap))
     return found
 
 
@@ -128,8 +133,8 @@ def class_score(label: int, *, is_multi_label: bool) -> Callable[[Tensor], Tenso
 
 def attribute(
     model: nn.Module, inputs: dict[str, Tensor], ends: Tensor, score: Callable[[Tensor], Tensor]
-) -> tuple[np.ndarray, float]:
-    """Return the integrated gradients of one text's tokens, (T,), and how incomplete they are.
+) -> tuple[np.ndarray, tuple[float, float], float]:
+    """Return the integrated gradients of one text's tokens, (T,), f(x) and f(b), and their gap.
 
     Args: see `integrate`.
     """
@@ -140,7 +145,7 @@ def attribute(
         gap = abs(float(values.sum()) - (full - empty)) / max(abs(full - empty), 1e-9)
         if gap <= COMPLETE:
             break
-    return values.cpu().numpy(), gap
+    return values.cpu().numpy(), (full, empty), gap
 
 
 @torch.no_grad()

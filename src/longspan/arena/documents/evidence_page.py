@@ -26,9 +26,10 @@ small {{ color: #555 }}
 </style>
 <h1>Evidence: {title}</h1>
 <p>The first {count} of {total} documents. Green words speak for the predicted class, red ones
-against it; the strongest word of each document has the full color, so colors of two documents do
-not compare. Gray words were cut off and not read. Values are integrated gradients, in logits: those
-of a document add up to the difference between its score and that of a text of average words.</p>
+against it; the full color is that of the document's score, or of its strongest word if that is
+larger, so colors of two documents do not compare. Gray words were cut off and not read. Values are
+integrated gradients, in logits: those of a document add up to the difference between its score and
+that of a text of average words.</p>
 {articles}
 </html>
 """
@@ -56,19 +57,25 @@ def _article(number: int, one: Evidence) -> str:
         for x in order
         if one.values[x]  # not zero
     )
-    incomplete = ""
-    if one.gap > COMPLETE:
-        incomplete = f" The values miss {100 * one.gap:.0f} % of the difference."
+    remark = ""
+    if one.gap > COMPLETE and abs(one.score - one.average) > COMPLETE * abs(one.score):
+        remark = f" The values miss {100 * one.gap:.0f} % of the difference."
+    if one.average > one.score / 2 > 0:
+        remark += (
+            f" A text of average words is of this class too, by {one.average:.2f} of "
+            f"{one.score:.2f}: what decides is which words are absent."
+        )
     return (
         f"<article>\n<h2>{number}. {html.escape(one.label)}, {100 * one.probability:.1f} %</h2>\n"
-        f"<small>{', '.join(words) or 'no word has a value'}.{incomplete}</small>\n"
+        f"<small>{', '.join(words) or 'no word has a value'}.{remark}</small>\n"
         f'<p class="text">{_highlight(one)}</p>\n</article>'
     )
 
 
 def _highlight(one: Evidence) -> str:
-    """Return the text with its words in the color of their value, scaled by the largest."""
-    strongest = np.nanmax(np.abs(one.values), initial=0.0, where=~np.isnan(one.values)) or 1.0
+    """Return the text with its words in the color of their value, scaled by score and largest."""
+    largest = np.nanmax(np.abs(one.values), initial=0.0, where=~np.isnan(one.values))
+    strongest = max(largest, abs(one.score)) or 1.0
     parts, end = [], 0
     for (start, stop), value in zip(one.spans.tolist(), one.values.tolist(), strict=True):
         parts += [html.escape(one.text[end:start]), _word(one.text[start:stop], value, strongest)]
