@@ -301,11 +301,12 @@ def _shared_options(
     first, *rest = (x.mechanism_options for x in entries.values())
     common = merge_options(*(x.mechanism_options for x in inherited), table.get("mechanisms", {}))
     equal = {x: y for x, y in first.items() if all(z.get(x) == y for z in rest)}
-    return equal | {
+    kept = {
         name: options
         for name, options in common.items()
         if all(options.keys() <= x.get(name, {}).keys() for x in (first, *rest))
     }
+    return dict(sorted((equal | kept).items()))  # whichever task, of those imported, is the first
 
 
 def _texts(path: Path, table: Mapping[str, Any], origins: Mapping[str, Protocol]) -> dict[str, Any]:
