@@ -91,9 +91,11 @@ def render(record: dict[str, Any]) -> list[str]:
     header = " | ".join(f"{length:,}" for length in lengths)
     head = f"| accuracy, % | positions | {header} |"
     environment = record["environment"]
+    runs = sum(row["length"] == TRAINED for row in record["rows"])
+    seeds = len({row["seed"] for row in record["rows"]})
     return [
         *table(head, "|---|---|" + "---:|" * len(lengths), lines),
-        f"{len(cells) * 3} runs, 3 seeds, {environment['device']}, {environment['date']}.",
+        f"{runs} runs, {seeds} seeds, {environment['device']}, {environment['date']}.",
         "",
     ]
 

@@ -102,11 +102,13 @@ def measure(name, causal, dtype, shape, runs, device) -> list[dict]:
 
 
 def call_of(body, inputs, grad, work):
+    """Return the callable of a pass; inputs may be None."""
     import torch
 
     def train() -> None:
         for x in inputs:
-            x.grad = None
+            if x is not None:
+                x.grad = None
         body(*inputs).backward(grad)
 
     return train if work == "training" else torch.inference_mode()(lambda: body(*inputs))

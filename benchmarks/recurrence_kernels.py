@@ -19,9 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-HEADS = 8
+from linear_kernels import HEADS, WORKS, call_of, peak_of
+
 CHECKED = 1024  # tokens at which numbers are compared
-WORKS = ("inference", "training")
 
 
 class Rule(NamedTuple):
@@ -30,7 +30,7 @@ class Rule(NamedTuple):
     Attributes:
         delta: whether it has the delta rule.
         decays: "none", "head" or "channel".
-        fla: module and function of flash-linear-attention.
+        fla: module and function of flash-linear-attention, whose decays of heads have no last axis.
     """
 
     delta: bool
@@ -103,9 +103,9 @@ def bodies_of(name: str) -> dict[str, Callable[..., Any]]:
         beta = None if beta is None else beta.transpose(1, 2)
         return run(q, k, v, g, beta, delta=rule.delta).transpose(1, 2)
 
-    def engine(q, k, v, g, beta, **options):
+    def engine(q, k, v, g, beta, *, delta):
         rows = [at_least_float32(x) for x in (q, k, v)]
-        return mix(*rows, g, beta, **options)[0].to(v.dtype)
+        return mix(*rows, g, beta, delta=delta)[0].to(v.dtype)
 
     bodies = {
         "torch": functools.partial(ours, engine),
@@ -118,7 +118,7 @@ def bodies_of(name: str) -> dict[str, Callable[..., Any]]:
         return bodies
 
     def fla(q, k, v, g, beta):
-        gates = {"g": g, "beta": beta}
+        gates = {"g": g[..., 0] if rule.decays == "head" else g, "beta": beta}
         gates = {x: y for x, y in gates.items() if y is not None}
         return function(q, k, v, scale=1.0, **gates)[0]
 
@@ -135,7 +135,7 @@ def inputs_of(name: str, dtype, shape: tuple[int, ...], device) -> list:
     q, k = (F.normalize(x, dim=-1) for x in (q, k))
     g = {
         "none": lambda: None,
-        "head": lambda: F.logsigmoid(torch.randn(shape[:3], device=device) + 2),
+        "head": lambda: F.logsigmoid(torch.randn((*shape[:3], 1), device=device) + 2),
         "channel": lambda: F.logsigmoid(torch.randn(shape, device=device)) / 16,
     }[rule.decays]()
     beta = torch.rand(shape[:3], device=device) if rule.delta else None
@@ -143,49 +143,22 @@ def inputs_of(name: str, dtype, shape: tuple[int, ...], device) -> list:
     return [x if x is None else x.requires_grad_() for x in tensors]
 
 
-def call_of(body, inputs, grad, work):
-    import torch
-
-    leaves = [x for x in inputs if x is not None]
-
-    def train() -> None:
-        for x in leaves:
-            x.grad = None
-        body(*inputs).backward(grad)
-
-    return train if work == "training" else torch.inference_mode()(lambda: body(*inputs))
-
-
-def with_decay_axis(body: Callable, *inputs):
-    """Give a decay per head the last axis that our functions read."""
-    q, k, v, g, beta = inputs
-    return body(q, k, v, g[..., None] if g is not None and g.dim() == 3 else g, beta)
-
-
-def calls_of(name: str) -> dict[str, Callable[..., Any]]:
-    """Return the bodies, called alike."""
-    return {
-        x: body if x == "fla" else functools.partial(with_decay_axis, body)
-        for x, body in bodies_of(name).items()
-    }
-
-
 def measure(name: str, dtype, shape, runs: int, device) -> list[dict]:
     """Measure all bodies of one shape, in inference and in training."""
     import torch
-    from linear_kernels import peak_of
+    from peers import describe
     from timing import compare
 
     inputs = inputs_of(name, dtype, shape, device)
     grad, rows = torch.randn(shape, device=device).to(dtype), []
     for work in WORKS:
         calls, peaks, failures = {}, {}, {}
-        for x, body in calls_of(name).items():
+        for x, body in bodies_of(name).items():
             call = call_of(body, inputs, grad, work)
             try:
                 peaks[x], calls[x] = peak_of(call, device), call
             except Exception as error:  # whatever a library raises: the others go on
-                failures[x] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+                failures[x] = describe(error)
         timings = compare(calls, runs=runs, device=device)
         least = {x: timing.minimum for x, timing in timings.items()}
         ours = least.pop("triton", None)
@@ -201,7 +174,7 @@ def deviations(name: str, dtype, shape, device) -> dict[str, float]:
 
     inputs, results = inputs_of(name, dtype, shape, device), {}
     grad = torch.randn(shape, device=device).to(dtype)
-    for x, body in calls_of(name).items():
+    for x, body in bodies_of(name).items():
         own = [y if y is None else y.detach().requires_grad_() for y in inputs]
         if x == "torch":
             own = [y if y is None else y.detach().double().requires_grad_() for y in inputs]

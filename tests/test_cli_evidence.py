@@ -11,6 +11,7 @@ import torch
 import tiny
 from longspan.arena.documents.evidence import (
     attribute,
+    average_word,
     class_score,
     integrate,
     path_ends,
@@ -179,7 +180,8 @@ def test_baseline_is_the_average_training_word(folder):
     train = run.task.dataset.splits["train"].tokens
     words = torch.from_numpy(np.concatenate([*train]).astype(np.int64))
     ids = torch.tensor([[2, 3]])
-    baseline, text = path_ends(run.task, table, ids)
+    average = average_word(run.task, table)
+    baseline, text = path_ends(run.task, table, average, ids)
     torch.testing.assert_close(text, table(ids)[0].detach())
     torch.testing.assert_close(baseline[0], table(words).detach().mean(0), rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(baseline[0], baseline[1])

@@ -154,7 +154,8 @@ class RunLine(Callback):
         """Print the evaluation, unless a progress bar is shown."""
         if not self.console.is_interactive:
             shown = self._progress(point.step, point.train_loss)
-            for name, value in list(point.validation_metrics.items())[:1]:
+            if point.validation_metrics:
+                name, value = next(iter(point.validation_metrics.items()))
                 shown += f"validation {get_metric(name).format(value)}"
             self._print(f"{shown}{self._time_left(point.step)}")
 

@@ -107,12 +107,13 @@ def explain(
     found = []
     with run.evaluating("test") as (model, where):
         model.eval()
+        table = run.model.get_input_embeddings()
+        average = average_word(task, table)
         for text, row in zip(texts, probabilities, strict=True):
             inputs = _inputs(task, text, model, where["device"])
             label = int(row.argmax())
             score = class_score(label, is_multi_label=is_multi_label)
-            table = run.model.get_input_embeddings()
-            ends = path_ends(task, table, inputs["input_ids"])
+            ends = path_ends(task, table, average, inputs["input_ids"])
             values, bounds, gap = attribute(model, inputs, ends, score)
             spans, sums = sum_over_words(task, text, values)
             probability = float(row[label])
@@ -149,24 +150,39 @@ def attribute(
 
 
 @torch.no_grad()
-def path_ends(task: EncodedTextTask, table: nn.Module, ids: Tensor) -> Tensor:
+def average_word(task: EncodedTextTask, table: nn.Module) -> Tensor:
+    """Return the mean embedding of the training texts' tokens, special ones left out, (W,).
+
+    Args:
+        task: open task.
+        table: embeddings of the model.
+    """
+    counts = np.bincount(task.dataset.splits["train"].tokens.values, minlength=task.vocab_size)
+    counts[_special_ids(task)] = 0
+    words = np.flatnonzero(counts)
+    weight = next(table.parameters())
+    shares = torch.from_numpy(counts[words] / counts.sum()).to(weight)
+    return shares @ table(torch.from_numpy(words).to(weight.device))
+
+
+@torch.no_grad()
+def path_ends(task: EncodedTextTask, table: nn.Module, average: Tensor, ids: Tensor) -> Tensor:
     """Return the embeddings of the baseline and of a text, (2, T, W).
 
     Args:
-        task: open task, whose training texts have the average word.
+        task: open task.
         table: embeddings of the model.
+        average: average word, (W,).
         ids: tokens of the text, (1, T); special ones are those of the baseline too.
     """
-    counts = np.bincount(task.dataset.splits["train"].tokens.values, minlength=task.vocab_size)
-    tokenizer = task.tokenizer
-    special = sorted(getattr(tokenizer, "special_ids", ()))
-    counts[special] = 0
     embeddings = table(ids)
-    words = np.flatnonzero(counts)
-    shares = torch.from_numpy(counts[words] / counts.sum()).to(embeddings)
-    average = shares @ table(torch.from_numpy(words).to(ids.device))
-    is_special = torch.isin(ids, torch.tensor(special, dtype=ids.dtype, device=ids.device))
+    special = torch.tensor(_special_ids(task), dtype=ids.dtype, device=ids.device)
+    is_special = torch.isin(ids, special)
     return torch.cat((torch.where(is_special[..., None], embeddings, average), embeddings))
+
+
+def _special_ids(task: EncodedTextTask) -> list[int]:
+    return sorted(getattr(task.tokenizer, "special_ids", ()))
 
 
 def integrate(
