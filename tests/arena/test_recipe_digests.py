@@ -37,6 +37,7 @@ DIGESTS = {
     "path-x-small": "512eab730ee04050",
     "questions": "d1a3025b29c3b00f",
     "quick": "1de103979b114415",
+    "recall-state": "67fe94566af838df",
     "s4-style": "f936a48998d7c64c",
     "self-pretraining": "3bd5a9930f3b80ed",
     "self-pretraining-scaled": "49978d94ad525f24",

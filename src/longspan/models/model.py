@@ -47,6 +47,7 @@ from longspan.models.layers import (
     start_streams,
 )
 from longspan.models.modules import make_norm, pool
+from longspan.models.packing import splits_documents
 from longspan.models.relative import TRAITS, T5Positions, has_buckets
 from longspan.shapes import Bool, Float, Int, Mask
 
@@ -162,6 +163,7 @@ class LongspanModel(LongspanPreTrainedModel):
             layer.context_parallel = self.context_parallel
 
     @takes_past_key_values
+    @splits_documents
     def forward(
         self,
         input_ids: TokenIds | None = None,
@@ -192,6 +194,8 @@ class LongspanModel(LongspanPreTrainedModel):
             token_type_ids: types of the tokens, of a model with `type_vocab_size`.
             position_ids: positions of the tokens. None: their index in the row; in decoders the
                 number of real tokens before them, so that padding may stand on either side.
+                Without a mask, a position that does not grow begins another document of the row,
+                which sees no other one, see `longspan.models.packing`.
             inputs_embeds: embeddings in place of `input_ids`.
             cache: state of a decoder after the tokens before; it is not modified.
             use_cache: whether a decoder returns its state. None: yes, if `cache` is
@@ -207,7 +211,7 @@ class LongspanModel(LongspanPreTrainedModel):
 
         Returns:
             See `LongspanOutput`. A row without real tokens gives finite outputs, and zero gradients
-            for its tokens.
+            for its tokens. Of rows with several documents, `pooler_output` has one row a document.
 
         Raises:
             InputError: the input exceeds `max_position_embeddings`, a token id is outside the
