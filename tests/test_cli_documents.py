@@ -264,7 +264,7 @@ BAD_FILES = {
     "three columns": ([(*x, "z") for x in ROWS], (), "has the columns a, b, c: pass --text COLUMN"),
     "doubled column": (ROWS, ("--text", "a", "--label", "a"), "name one column"),
     "pair of one text": (ROWS, ("--pair", "a"), "--pair a is a column of the texts"),
-    "no separator": (ROWS, ("--separator", ""), "--separator must be a character"),
+    "no separator": (ROWS, ("--separator", ""), "--separator is empty"),
 }
 
 

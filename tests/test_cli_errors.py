@@ -69,6 +69,8 @@ INVALID = {
     ),
     "no tasks": (["arena", "--tasks", ""], "--tasks takes comma-separated names, got ''"),
     "no seeds": (["arena", "--seeds", ""], "--seeds takes comma-separated integers, got ''"),
+    "empty option": ([*TRAIN, "--protocol", ""], "--protocol is empty; give a value, or omit it"),
+    "empty argument": (["train", "", "listops"], "MECHANISM is empty; give a value, or omit it"),
     "heads": ([*TRAIN, "--set", "model.num_attention_heads=3"], "must be a multiple of"),
     "no heads": ([*TRAIN, "--set", "model.num_attention_heads=0"], "must be at least 1"),
     "window": ([*TRAIN, "--set", "mechanism.window=wide"], "window must be a"),

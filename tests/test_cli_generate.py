@@ -119,7 +119,7 @@ PROMPTS = ("--prompt", "abc")
 INVALID = {
     "no prompt": ((), "generate takes one prompt: --prompt TEXT, --prompt-file FILE or"),
     "two prompts": ((*PROMPTS, "--prompt-ids", "5"), "generate takes one prompt"),
-    "empty": (("--prompt", ""), "the prompt is empty; give at least one character"),
+    "empty": (("--prompt", ""), "--prompt is empty; give a value"),
     "no numbers": (("--prompt-ids", "5,a"), "takes comma-separated integers, got '5,a'"),
     "other ids": (("--prompt-ids", "5,300"), "must be in 0..256, got 5..300"),
     "temperature": ((*PROMPTS, "--temperature", "0"), "temperature must be > 0, got 0"),

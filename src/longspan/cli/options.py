@@ -17,6 +17,7 @@ from typing import (
 
 import typer
 from rich.markup import escape
+from typer.models import ArgumentInfo
 
 from longspan.cli.common import set_quiet
 from longspan.cli.parsing import parse_changes, split_integers, split_names
@@ -136,13 +137,25 @@ def _parameter(name: str, annotation: Any, default: Any, metadata: Any) -> inspe
 
 
 def _reader(name: str, annotation: Any) -> Callable[[Any], Any]:
-    """Return the conversion of a parameter; without `Read`, typer has converted the value."""
+    """Return the conversion of a parameter; without `Read`, typer has converted the value.
+
+    It refuses an empty text, such as that of an unset variable, which is not an omitted option.
+    """
     marks = getattr(annotation, "__metadata__", ())
     # Typer takes the first flag of an annotation for the default.
     flags = (x.default for x in marks if isinstance(getattr(x, "default", None), str))
-    flag = next(flags, _flag(name))
+    is_argument = any(isinstance(x, ArgumentInfo) for x in marks)
+    flag = name.upper() if is_argument else next(flags, _flag(name))
     reads = [x for x in marks if isinstance(x, Read)]
-    return (lambda value: reads[0].convert(value, flag)) if reads else (lambda value: value)
+
+    def read(value: Any) -> Any:
+        if reads:
+            return reads[0].convert(value, flag)
+        if value == "":
+            raise OptionError(f"{flag} is empty; give a value, or omit it")
+        return value
+
+    return read
 
 
 def _flag(name: str) -> str:

@@ -76,7 +76,8 @@ def read_delimited(path: Path, form: FileFormat) -> Iterator[tuple[str, list[str
         DataError: the file is malformed or in another encoding.
         OptionError: the encoding or the delimiter is unknown.
     """
-    delimiter = form.delimiter or DELIMITERS[table_suffix(path)]
+    default = DELIMITERS[table_suffix(path)]
+    delimiter = default if form.delimiter is None else form.delimiter
     if len(delimiter) != 1:
         raise OptionError(f"--delimiter must be one character, got {delimiter!r}")
     csv.field_size_limit(sys.maxsize)  # 131,072 characters are too few for a document

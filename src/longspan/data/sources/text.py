@@ -25,6 +25,13 @@ _SKIP_REMEDY = "correct it, or pass --skip-bad to leave such documents out and c
 _BLOCK = 1 << 20  # bytes decoded at a time
 _MAX_REASONS = 5  # reasons that are kept for the report
 _BLANK_LINE = re.compile(r"\n[^\S\n]*(?=\n)")
+# Codecs without byte order mark; those with one are named without the suffix.
+_MARKS = {
+    "utf-16-le": codecs.BOM_UTF16_LE,
+    "utf-16-be": codecs.BOM_UTF16_BE,
+    "utf-32-le": codecs.BOM_UTF32_LE,
+    "utf-32-be": codecs.BOM_UTF32_BE,
+}
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, pa.ArrowException)
 
 
@@ -150,6 +157,22 @@ def find_codec(encoding: str) -> str:
         ) from None
 
 
+def _file_codec(path: Path, encoding: str) -> str:
+    """Return the codec of a file; a byte order mark is no part of the text.
+
+    Raises:
+        DataError: the file is missing or damaged.
+        OptionError: the encoding is unknown.
+        UnreadableError: the system does not read it now.
+    """
+    codec = find_codec(encoding)
+    name = codecs.lookup(codec).name
+    if (mark := _MARKS.get(name)) is None:
+        return codec
+    with open_packed(path) as file, explain_damage(path):
+        return name[:-3] if file.read(len(mark)) == mark else name
+
+
 def is_wide(encoding: str) -> bool:
     """Return whether an encoding has several bytes for a line break."""
     return codecs.lookup(find_codec(encoding)).name.startswith(("utf-16", "utf-32"))
@@ -173,10 +196,10 @@ def open_encoded(
         OptionError: the encoding is unknown.
         UnreadableError: the system does not read it now.
     """
-    codec = find_codec(encoding)
     try:
         with explain_damage(path):
             check_file(path, most)
+            codec = _file_codec(path, encoding)
             with (
                 open_packed(path) as file,
                 io.TextIOWrapper(file, encoding=codec, newline=newline) as text,
@@ -277,7 +300,7 @@ def _find_encoding(path: Path, encodings: tuple[str, ...], report: ReadingReport
 
 def _decode(path: Path, encoding: str) -> Iterator[str]:
     """Yield a file's text in blocks, without byte order mark; line ends are line feeds."""
-    codec = find_codec(encoding)
+    codec = _file_codec(path, encoding)
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(codec)(), translate=True)
     line, content = 1, b"-"
     with open_packed(path) as file, explain_damage(path):
