@@ -178,6 +178,41 @@ def decoding_cells(
     return [*cells, f"{faster:,.1f}", f"{smaller:,.1f}"]
 
 
+def recurrences(record: dict) -> list[str]:
+    """Return the table of `benchmarks/recurrences.py`, one row for each rule and number format."""
+    cells = {(x["dtype"], x["rule"], x["length"]): x for x in record["rows"]}
+    lengths = sorted({length for *_, length in cells})
+    header = " | ".join(f"{x:,}: ms | over `linear` | transformers over ours" for x in lengths)
+    return [
+        "## Recurrences against transformers",
+        "",
+        "`benchmarks/recurrences.py`: forward with backward of one causal call of our torch body, "
+        f"one row of {record['heads']} heads of width {record['width']}, in turns with `linear` "
+        "without a gate and with transformers' torch code of the same rule (Qwen3-Next, Kimi "
+        "Linear). The fastest of the turns counts.",
+        "",
+        environment(record),
+        "",
+        *table(
+            f"| rule | numbers | {header} |",
+            "|---|---|" + "---:|" * (3 * len(lengths)),
+            (
+                [f"`{rule}`", dtype, *_recurrence_cells([cells[dtype, rule, x] for x in lengths])]
+                for dtype, rule in dict.fromkeys(key[:2] for key in cells)
+            ),
+        ),
+    ]
+
+
+def _recurrence_cells(rows: list[dict]) -> list[str]:
+    texts = []
+    for row in rows:
+        peer = row.get("over_transformers")
+        texts += [f"{1e3 * row['ours']['minimum']:,.0f}", f"{row['over_linear']:.2f}"]
+        texts.append("–" if peer is None else f"{peer:.2f}")
+    return texts
+
+
 def feature_error(record: dict) -> list[str]:
     """Return the table of `benchmarks/feature_error.py`, one row for each number of features."""
     by_key = {

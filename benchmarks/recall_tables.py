@@ -72,7 +72,7 @@ def _survival(runs: Sequence[Result]) -> Survival:
     return times
 
 
-def _merit(runs: Sequence[Result]) -> tuple[int, float, float]:
+def merit(runs: Sequence[Result]) -> tuple[int, float, float]:
     """Return what makes a learning rate better, on validation: seeds that solve, steps, score."""
     times = _survival(runs)
     scores = [run.score("validation") for run in runs]
@@ -84,7 +84,7 @@ def best_text(cells: Cells, row: str, pairs: int, rates: Sequence[float]) -> str
     there = [rate for rate in rates if (row, pairs, rate) in cells]
     if not there:
         return "–"
-    rate = max(there, key=lambda x: _merit(cells[row, pairs, x]))
+    rate = max(there, key=lambda x: merit(cells[row, pairs, x]))
     return f"{cell_text(cells[row, pairs, rate])} at {rate:.0e}"
 
 

@@ -47,6 +47,7 @@ SECTIONS = {
     "models-cuda.json": mechanism_tables.models,
     "layer-cpu.json": mechanism_tables.layer,
     "decoding-cpu.json": mechanism_tables.decoding,
+    "recurrences-cpu.json": mechanism_tables.recurrences,
     "streams-cpu.json": mechanism_tables.streams,
     "feature-error-cpu.json": mechanism_tables.feature_error,
     "arena-cpu.json": run_tables.arena,
