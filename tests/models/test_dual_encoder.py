@@ -172,7 +172,7 @@ def test_both_towers_load_as_saved(small, tmp_path, attention):
         torch.testing.assert_close(encode(QUERIES), model.encode_query(QUERIES))
 
 
-@pytest.mark.parametrize("pooling", ["mean", "first", "last"])
+@pytest.mark.parametrize("pooling", ["mean", "max", "first", "last"])
 def test_saved_tower_gives_the_embeddings_to_sentence_transformers(small, tmp_path, pooling):
     """Its `Pooling` reads the states of `AutoModel` and the mask; computed here by its formulas."""
     model = LongspanDualEncoder(small(pooling=pooling, shared_towers=False)).eval()
@@ -184,6 +184,7 @@ def test_saved_tower_gives_the_embeddings_to_sentence_transformers(small, tmp_pa
     states = tower(input_ids=DOCUMENTS, attention_mask=mask, return_dict=False)[0]
     pooled = {
         "mean": (states * mask[..., None]).sum(1) / lengths[:, None],
+        "max": states.masked_fill(mask[..., None] == 0, -1e9).amax(1),
         "first": states[:, 0],
         "last": states[torch.arange(4), lengths - 1],
     }

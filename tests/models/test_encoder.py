@@ -10,7 +10,7 @@ from longspan.errors import InputError
 from longspan.models import LongspanModel
 from longspan.models.inputs import drop_full_mask, to_boolean_mask
 
-POOLINGS = ("mean", "cls", "first")
+POOLINGS = ("mean", "max", "cls", "first")
 POSITIONS = ("learned", "sinusoidal", "rotary", "none")
 
 
@@ -71,7 +71,7 @@ def test_traced_models_keep_their_mask():
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("pooling", ["mean", "first"])
+@pytest.mark.parametrize("pooling", ["mean", "max", "first"])
 def test_row_without_tokens_gives_finite_states_and_zero_gradient(small, pooling, norm):
     model = build_encoder(small(pooling=pooling, norm=norm))
     ids = torch.tensor([[5, 6, 7], [8, 9, 10]])
@@ -86,14 +86,19 @@ def test_row_without_tokens_gives_finite_states_and_zero_gradient(small, pooling
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("pooling", ["first", "last", "mean"])
+@pytest.mark.parametrize("pooling", ["first", "last", "mean", "max"])
 def test_pooling_reads_real_tokens_on_any_side(small, pooling):
     model = build_encoder(small(pooling=pooling))
     ids = torch.randint(1, 50, (3, 8))
     mask = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 1, 1, 0, 0], [1] * 8])
     out, real = model(ids, mask), mask.bool()
     states = [x[y] for x, y in zip(out.last_hidden_state, real, strict=True)]
-    own = {"first": lambda x: x[0], "last": lambda x: x[-1], "mean": lambda x: x.mean(0)}[pooling]
+    own = {
+        "first": lambda x: x[0],
+        "last": lambda x: x[-1],
+        "mean": lambda x: x.mean(0),
+        "max": lambda x: x.amax(0),
+    }[pooling]
     torch.testing.assert_close(out.pooler_output, torch.stack([own(x) for x in states]))
     assert out.pooler_output.abs().amax(1).min() > 0.01
 

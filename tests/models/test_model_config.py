@@ -73,7 +73,7 @@ def test_invalid_problem_type_is_rejected():
         ({"feed_forward": "gate"}, "no feed_forward called 'gate'; did you mean gated"),
         ({"norm": "middle"}, "no norm called 'middle'; there are: post, pre"),
         ({"decoder_start": "bos"}, "no decoder_start called 'bos'; there are: last, token"),
-        ({"pooling": "max"}, "no pooling called 'max'"),
+        ({"pooling": "sum"}, "no pooling called 'sum'"),
         ({"pair_head": "interact"}, "no pair_head called 'interact'; did you mean interaction"),
         ({"hidden_act": "gellu"}, "no hidden_act called 'gellu'; did you mean gelu"),
         ({"attention": "ful"}, "no mechanism called 'ful'; did you mean full"),

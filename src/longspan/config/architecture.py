@@ -151,8 +151,8 @@ class Architecture:
             of the first attention (ModernBERT).
         first_attention_norm: whether a model with `embedding_norm` normalizes the input of the
             first attention as well (mBART).
-        pooling: pooled state of an input: "mean" over its real tokens, "cls" (state of a learned
-            summary token before the input, global if the mechanism supports global tokens),
+        pooling: pooled state of an input: "mean" or "max" over its real tokens, "cls" (state of a
+            learned summary token before the input, global if the mechanism supports global tokens),
             "first" (state of the first token; BERT) or "last" (of the last real token; GPT).
         hidden_dropout_prob: dropout of the embeddings and of each block's output.
         attention_dropout: dropout of the mechanism's output, before the output projection. Dropout
@@ -281,7 +281,7 @@ class Architecture:
     embedding_norm: bool = option(False, weights=True, decoder=True)
     first_attention_norm: bool = option(False, weights=True, decoder=True)
     pooling: str = option(
-        "mean", choices=("mean", "cls", "first", "last"), in_decoder="last", effect="head"
+        "mean", choices=("mean", "max", "cls", "first", "last"), in_decoder="last", effect="head"
     )
     hidden_dropout_prob: float | int = option(0.1, share=True, decoder=True)
     attention_dropout: float | int = option(0.1, share=True, decoder=True)

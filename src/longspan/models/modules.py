@@ -7,6 +7,7 @@ https://arxiv.org/abs/1910.07467), which has no bias.
 import torch
 from torch import Tensor, nn
 
+from longspan.attention.masking import apply_mask
 from longspan.models.config import LongspanConfig
 from longspan.shapes import Bool, Float
 
@@ -60,11 +61,16 @@ def pool(
     Args:
         x: states of the tokens, zero at padded positions.
         mask: True at real tokens, or None for all.
-        pooling: "mean" of the real tokens, "first" or "cls" (the state of the first of them), or
-            "last" (that of the last).
+        pooling: "mean" or "max" of the real tokens, "first" or "cls" (the state of the first of
+            them), or "last" (that of the last).
     """
     if pooling == "mean":
         return x.mean(1) if mask is None else x.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+    if pooling == "max":
+        if mask is None:
+            return x.amax(1)
+        lowest = x.masked_fill(~mask[..., None], torch.finfo(x.dtype).min)
+        return apply_mask(lowest.amax(1), mask.any(1, keepdim=True))
     is_last = pooling == "last"
     if mask is None:
         return x[:, -1 if is_last else 0]

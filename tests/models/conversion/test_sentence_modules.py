@@ -12,7 +12,7 @@ from longspan.errors import DataError, OptionError
 from longspan.models import LongspanDualEncoder, LongspanModel, convert, longify
 
 TYPE = "sentence_transformers.models."
-MODES = {"mean": "mean_tokens", "first": "cls_token", "last": "lasttoken"}
+MODES = {"mean": "mean_tokens", "max": "max_tokens", "first": "cls_token", "last": "lasttoken"}
 
 
 def save(folder, flags=("pooling_mode_mean_tokens",), nested="", others=("Normalize",), **options):
@@ -26,7 +26,7 @@ def save(folder, flags=("pooling_mode_mean_tokens",), nested="", others=("Normal
         {"idx": i, "name": str(i), "path": path, "type": TYPE + name}
         for i, (name, path) in enumerate(zip(names, paths, strict=True))
     ]
-    pooling = {"word_embedding_dimension": 16, "pooling_mode_max_tokens": False}
+    pooling = {"word_embedding_dimension": 16, "pooling_mode_weightedmean_tokens": False}
     write(folder / "modules.json", modules)
     write(folder / "1_Pooling" / "config.json", pooling | dict.fromkeys(flags, True))
     write(folder / nested / "sentence_bert_config.json", {"max_seq_length": 9} | options)
@@ -56,6 +56,7 @@ def test_embeddings_equal_pooled_states(pooling, nested, tmp_path):
     states = theirs(ids, attention_mask=mask).last_hidden_state
     expected = {
         "mean": torch.stack((states[0].mean(0), states[1, :7].mean(0))),
+        "max": torch.stack((states[0].amax(0), states[1, :7].amax(0))),
         "first": states[:, 0],
         "last": torch.stack((states[0, 11], states[1, 6])),
     }[pooling]
@@ -87,7 +88,7 @@ def test_mode_and_length_of_version_6_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"flags": ("pooling_mode_max_tokens",)}, "has the pooling max, expected one of mean, cls"),
+        ({"flags": ("pooling_mode_sum",)}, "has the pooling sum, expected one of mean, max, cls"),
         (
             {"flags": ("pooling_mode_mean_tokens", "pooling_mode_cls_token")},
             "has the pooling mean and cls",

@@ -14,7 +14,7 @@ from longspan.files import read_json
 
 MODULES, TRANSFORMER = "modules.json", "sentence_bert_config.json"
 # Pooling of ours by the mode of the source.
-POOLINGS = {"mean": "mean", "cls": "first", "lasttoken": "last"}
+POOLINGS = {"mean": "mean", "max": "max", "cls": "first", "lasttoken": "last"}
 PREFIX = "pooling_mode_"  # of flags of modes
 KINDS = ("Transformer", "Pooling", "Normalize")
 REMEDY = "keep it in sentence-transformers, and replace the attention of its `auto_model` with swap"

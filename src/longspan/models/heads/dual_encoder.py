@@ -60,8 +60,9 @@ class LongspanDualEncoder(HeadModel):
 
     A tower is a `LongspanModel`: `encoder.model.save_pretrained(folder)` saves that of the queries.
     In sentence-transformers, `Transformer(folder)` loads it, and `Pooling` with the mode "mean"
-    computes the embeddings of `pooling="mean"`, "cls" those of "first", and "lasttoken" those of
-    "last". There is no counterpart of `pooling="cls"`, whose summary token is no input.
+    computes the embeddings of `pooling="mean"`, "max" those of "max", "cls" those of "first", and
+    "lasttoken" those of "last". There is no counterpart of `pooling="cls"`, whose summary token is
+    no input.
     """
 
     main_input_name = "query_input_ids"
