@@ -306,7 +306,13 @@ def _build(
     from longspan.report.context import Context
     from longspan.report.leaderboard.build import build_leaderboards
     from longspan.report.tables.published import read_published
-    from longspan.results import Analysis, ContextUse, CrossEvaluation, load_side_records
+    from longspan.results import (
+        Analysis,
+        ContextUse,
+        CrossEvaluation,
+        DocumentScores,
+        load_side_records,
+    )
 
     boards = build_leaderboards(results, failures)
     return boards, Context(
@@ -315,6 +321,7 @@ def _build(
         analyses=tuple(load_side_records(Analysis, folders)),
         evaluations=tuple(load_side_records(CrossEvaluation, folders)),
         context_uses=tuple(load_side_records(ContextUse, folders)),
+        documents=tuple(load_side_records(DocumentScores, folders)),
         efficiency=tuple(_load_efficiency(folders)),
     )
 

@@ -6,7 +6,13 @@ from dataclasses import dataclass, field
 from longspan.report.charts.styles import PRINT, Medium, Styles, assign_styles
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.tables.published import PublishedFigure
-from longspan.results import Analysis, ContextUse, CrossEvaluation, EfficiencyRecord
+from longspan.results import (
+    Analysis,
+    ContextUse,
+    CrossEvaluation,
+    DocumentScores,
+    EfficiencyRecord,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +26,7 @@ class Context:
         analyses: analyses of trained models.
         evaluations: scores of trained models on data that they were not trained on.
         context_uses: what trained language models use of their context.
+        documents: scores of runs on documents of one's own, beside TF-IDF.
         efficiency: measurements of time, memory and operations.
         sweep: option against which scores are shown, such as task.pairs; None: none.
         styles: styles of the rows in figures.
@@ -30,6 +37,7 @@ class Context:
     analyses: Sequence[Analysis] = ()
     evaluations: Sequence[CrossEvaluation] = ()
     context_uses: Sequence[ContextUse] = ()
+    documents: Sequence[DocumentScores] = ()
     efficiency: Sequence[EfficiencyRecord] = ()
     sweep: str | None = None
     styles: Styles = field(default_factory=lambda: Styles(by_name={}))

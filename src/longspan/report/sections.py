@@ -16,6 +16,7 @@ from longspan.report.tables.attention_span import attention_span, attention_spec
 from longspan.report.tables.context_use import context_use
 from longspan.report.tables.correlations import correlations
 from longspan.report.tables.cross_evaluations import cross_evaluations
+from longspan.report.tables.documents import documents
 from longspan.report.tables.efficiency import efficiency_tables
 from longspan.report.tables.leaderboard import leaderboards
 from longspan.report.tables.published import published
@@ -58,6 +59,16 @@ SECTIONS = (
     ),
     Section("intervals", "Scores with intervals", figures=figures.score_figures),
     Section("leaderboard", "Leaderboard", lambda board, _: leaderboards(board)),
+    Section(
+        "documents",
+        "Own documents, beside TF-IDF",
+        lambda board, context: documents(board, context.documents),
+        figures=figures.document_figures,
+        caption=(
+            "Share of correct predictions against their probability, in ten equal intervals; a "
+            "large mark has many predictions, calibrated ones are on the dashed line."
+        ),
+    ),
     Section("cost", "Cost", lambda board, _: runs.cost(board)),
     Section(
         "efficiency",
@@ -182,6 +193,7 @@ RUN_SECTIONS = (
     ),
     Section("cost", "Cost", lambda board, _: one_run.cost(board)),
     Section("alarms", "Alarms", lambda board, _: runs.alarms(board)),
+    _SHARED["documents"],
     _SHARED["tuning"],
     _SHARED["other-tasks"],
     _SHARED["lengths"],

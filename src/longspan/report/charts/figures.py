@@ -16,6 +16,7 @@ from longspan.report.charts.contexts import attention_by_bucket, loss_by_context
 from longspan.report.charts.curves import QUANTITIES, learning_curves
 from longspan.report.charts.intervals import score_intervals, series_chart, slice_series
 from longspan.report.charts.pictures import Heatmap, Picture, save_svg
+from longspan.report.charts.reliability import reliability
 from longspan.report.charts.rollout_pictures import draw_rollouts
 from longspan.report.charts.similarity_maps import draw_similarity, draw_similarity_grid
 from longspan.report.charts.spec import Spec
@@ -28,6 +29,7 @@ from longspan.report.numbers import ratio
 from longspan.report.tables.attention_span import required_spans
 from longspan.report.tables.columns import measured_task_rows
 from longspan.report.tables.context_use import measured_rows
+from longspan.report.tables.documents import ways_by_documents
 from longspan.report.tables.efficiency import group_title, measurement_groups, over_baseline
 from longspan.report.tables.slices import properties
 from longspan.report.tables.sweep import SweepPoint, length_points, sweep_points
@@ -80,6 +82,14 @@ def slice_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
             chart = slice_series(board, i, name, context.styles)
             caption = f"{task.label} by {name}"
             yield from _chart(board, f"slices {task.label} {name}", caption, chart)
+
+
+def document_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:
+    """Draw the reliability of the probabilities on each set of documents."""
+    for i in range(len(board.columns)):
+        for title, ways in ways_by_documents(board, i, context.documents).items():
+            chart = reliability(ways, title, context.styles)
+            yield from _chart(board, f"reliability {title}", f"Reliability, {title}", chart)
 
 
 def length_figures(board: Leaderboard, context: Context) -> Iterator[Figure]:

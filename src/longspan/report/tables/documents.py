@@ -1,0 +1,106 @@
+"""Own documents: runs of `longspan finetune --data` beside TF-IDF, on the same documents."""
+
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from longspan.report.leaderboard.values import Leaderboard
+from longspan.report.numbers import MISSING
+from longspan.report.tables.columns import measured_task_rows, mechanism_entry
+from longspan.report.tables.table import Column, Entry, Table, Value, make_table
+from longspan.results import DocumentRow, DocumentScores
+
+ABOUT = (
+    "Each run beside TF-IDF with a linear model, which was trained on the same texts, and the "
+    "shares of the classes, or the mean, in training. The first metric is the main one. On "
+    "validation, which selected the checkpoint and the strength of TF-IDF, scores are too high."
+)
+
+
+class Way(NamedTuple):
+    """One way to classify the documents.
+
+    Attributes:
+        label: label of the row of the leaderboard; None: a baseline.
+        seed: seed of the run; None: a baseline.
+        scores: the record.
+        row: its row.
+    """
+
+    label: str | None
+    seed: int | None
+    scores: DocumentScores
+    row: DocumentRow
+
+    @property
+    def name(self) -> str:
+        """Name of the way."""
+        return self.row.name if self.label is None else self.label
+
+
+def ways_by_documents(
+    board: Leaderboard, column: int, records: Sequence[DocumentScores]
+) -> dict[str, list[Way]]:
+    """Return the runs on each set of documents of a task, and the baselines, by its title.
+
+    Sets differ in the imported rows, the scored split or the threshold.
+    """
+    lines = measured_task_rows(board, column, records)
+    runs = [Way(line.row.label, x.seed, x, x.rows[0]) for line in lines for x in line.item]
+    runs.sort(key=lambda x: _documents(x.scores))
+    titles: dict[str, list[Way]] = {}
+    for _, group in itertools.groupby(runs, key=lambda x: _documents(x.scores)):
+        ways = list(group)
+        first = ways[0].scores
+        title = f"{board.columns[column].label}: {first.documents:,} documents of {first.split}"
+        numbered = title if title not in titles else f"{title}, {first.rows_sha256[:8]}"
+        titles[numbered] = [*ways, *(Way(None, None, first, row) for row in first.rows[1:])]
+    return titles
+
+
+def _documents(scores: DocumentScores) -> tuple[str, str, float]:
+    return scores.split, scores.rows_sha256, scores.threshold
+
+
+def documents(board: Leaderboard, records: Sequence[DocumentScores]) -> list[Table]:
+    """Return a table of the scores of each set of documents."""
+    return [
+        make_table(f"{board.title}-documents-{title}", title, _columns(ways), ways, about=ABOUT)
+        for i in range(len(board.columns))
+        for title, ways in ways_by_documents(board, i, records).items()
+    ]
+
+
+def _columns(ways: Sequence[Way]) -> list[Column]:
+    """Return the columns, with those of the metrics that a way has."""
+    from longspan.arena.documents.metrics import METRICS  # needs scikit-learn
+
+    names = dict.fromkeys(name for way in ways for name in way.row.metrics)
+    return [
+        Column("Way", "text", value=_name_entry),
+        Column("Options", "text", value=_options),
+        Column("Seed", "higher", value=lambda x: x.seed),
+        *(
+            Column(
+                name=name,
+                kind="higher" if METRICS[name].higher_is_better else "lower",
+                value=functools.partial(_metric_entry, name),
+            )
+            for name in names
+        ),
+        Column("Training, s", "lower", value=lambda x: x.row.seconds, show=lambda x: f"{x:,.1f}"),
+    ]
+
+
+def _name_entry(way: Way) -> Entry | Value:
+    return way.name if way.label is None else mechanism_entry(way.label)
+
+
+def _options(way: Way) -> str:
+    return ", ".join(f"{name} {value}" for name, value in way.row.options.items())
+
+
+def _metric_entry(name: str, way: Way) -> Entry:
+    value = way.row.metrics.get(name)
+    return Entry(value=value, text=MISSING if value is None else f"{value:.3f}")

@@ -1,0 +1,98 @@
+"""Own documents in reports: runs beside TF-IDF, and the reliability of their probabilities."""
+
+from dataclasses import replace
+
+import altair as alt
+import pytest
+from report_records import build_leaderboard, lines, record
+
+from longspan.report.charts.figures import document_figures
+from longspan.report.context import Context, styles_of
+from longspan.report.output.page import render_page
+from longspan.report.sections import section_tables
+from longspan.results import DocumentRow, DocumentScores
+
+BINS = {
+    "local": [[0.55, 0.5, 20], [0.95, 0.9, 40]],
+    "TF-IDF": [[0.65, 0.75, 60]],
+    "shares of the classes": [],
+}
+
+
+def row(name, value, **options):
+    metrics = {"accuracy": value, "auc": None if name not in ("local", "TF-IDF") else 0.75}
+    fields = {"options": options, "metrics": metrics, "seconds": 1234.5, "calibration": BINS[name]}
+    return DocumentRow(name=name, **fields)
+
+
+def document_scores(run, value=0.8, **changes):
+    """Return the scores of a run on 60 documents, beside TF-IDF and a constant."""
+    others = [row("TF-IDF", 0.7, C=1), row("shares of the classes", 0.5)]
+    fields = {
+        **{"protocol": run.protocol, "mechanism": run.mechanism, "config_hash": run.config_hash},
+        **{"seed": run.seed, "task": run.task, "split": "test", "documents": 60},
+        **{"rows_sha256": "1" * 64, "covered_documents": 1.0, "covered_tokens": 1.0},
+        **{"class_weights": "none", "threshold": 0.5, "date": "2026-01-01T00:00:00+00:00"},
+        **{"rows": [row("local", value, length=512), *others], "p_value": 0.5},
+        **{"fewer_errors": [3, 2]},
+    }
+    return DocumentScores(**{**fields, **changes})
+
+
+@pytest.fixture
+def source():
+    runs = [record("local", seed=0), record("local", seed=1), record("full")]
+    scores = [document_scores(runs[0]), document_scores(runs[1], 0.9)]
+    scores += [document_scores(runs[0], rows_sha256="2" * 64, config_hash="0" * 10)]
+    scores += [document_scores(runs[2], 0.6, rows_sha256="3" * 64)]
+    board = build_leaderboard(runs)
+    return board, Context(documents=tuple(scores), styles=styles_of([board]))
+
+
+def test_runs_stand_beside_the_baselines_of_their_documents(source):
+    board, context = source
+    first, second = section_tables([board], context, "documents")
+    found = [(x["way"], x["seed"], x["accuracy"], x["auc"]) for x in lines(first)]
+    assert found == [
+        ("local", 0, 0.8, 0.75),
+        ("local", 1, 0.9, 0.75),
+        ("TF-IDF", None, 0.7, 0.75),
+        ("shares of the classes", None, 0.5, None),
+    ]
+    assert [x["way"] for x in lines(second)] == ["full", "TF-IDF", "shares of the classes"]
+    assert first.title.endswith(": 60 documents of test")
+    assert second.title == f"{first.title}, 33333333"
+    assert [x["options"] for x in lines(first)][1:3] == ["length 512", "C 1"]
+
+
+def test_reliability_has_the_bins_of_the_records(source):
+    board, context = source
+    first, second = document_figures(board, context)
+    chart = first.content
+    alt.LayerChart.from_dict(chart)
+    values = chart["data"]["values"]
+    points = [(x["row"], x["confidence"], x["correct"], x["count"]) for x in values]
+    runs = [(f"local, seed {seed}", *x) for seed in (0, 1) for x in BINS["local"]]
+    assert points == [(name, *map(pytest.approx, x)) for name, *x in runs] + [
+        ("TF-IDF", 0.65, 0.75, 60)
+    ]
+    colors = chart["layer"][1]["encoding"]["color"]["scale"]
+    style = context.styles.by_name["local"].color
+    assert dict(zip(colors["domain"], colors["range"], strict=True))["local"] == style
+    assert {x["mechanism"] for x in second.content["data"]["values"]} == {"full", "TF-IDF"}
+
+
+def test_numbers_have_no_reliability(source):
+    board, context = source
+    rows = [replace(x, calibration=[]) for x in context.documents[0].rows]
+    without = replace(context, documents=(replace(context.documents[0], rows=rows),))
+    assert not list(document_figures(board, without))
+    assert section_tables([board], without, "documents")
+
+
+def test_page_has_table_and_chart(source):
+    board, context = source
+    page = render_page([board], context)
+    assert "Own documents, beside TF-IDF" in page
+    assert "Reliability, listops: 60 documents of test" in page
+    assert "Own documents" not in render_page([board], Context(styles=context.styles))
