@@ -11,7 +11,6 @@ from statistics import fmean
 from typing import NamedTuple
 
 from recall_tables import cell_text, described, merit
-from step_chart import color_of
 from table_parts import replace_between, table
 
 from longspan.report.charts.spec import quantitative
@@ -23,9 +22,30 @@ RECORDS = ROOT / "results" / "recall-state" / "recall"
 PAGE, PICTURE = ROOT / "docs" / "findings.md", ROOT / "docs" / "state.svg"
 OPEN = "<!-- state, rendered by benchmarks/tables.py -->"
 PAIRS = 16
-# The rule that answers with the last value is right for one of the pairs.
-FLOOR = 1 / PAIRS
-FLOOR_NAME = "last value"
+FLOOR = 1 / PAIRS  # of the rule that answers with the last value
+GRAY = "#888888"
+
+
+class Style(NamedTuple):
+    """Color of a mechanism, and where its name stands beside its smallest state."""
+
+    color: str
+    align: str
+    dx: int
+    dy: int
+
+
+# Gray: no line.
+STYLES = {  # Okabe and Ito's colors, dark enough for text
+    "full": Style("#000000", "right", -8, -6),
+    "based": Style("#0072B2", "left", 4, 16),
+    "linear": Style("#D55E00", "right", -8, 4),
+    "delta": Style("#009E73", "right", -8, -4),
+    "local": Style("#AA44EE", "left", 12, -6),
+    "ssd": Style(GRAY, "right", -8, 0),
+    "gated_delta": Style(GRAY, "right", -8, -6),
+    "convolution": Style(GRAY, "right", -6, -12),
+}
 
 
 class Place(NamedTuple):
@@ -92,70 +112,81 @@ def grows(by_rate: dict[float, list[Result]]) -> bool:
 
 
 def points(cells: dict[Place, dict[float, list[Result]]]) -> list[dict]:
-    """Return mean, lowest and highest accuracy of the seeds of each row, at its best rate."""
-    return [
-        {
-            "mechanism": place.mechanism,
-            "kibibytes": round(place.num_bytes / 1024, 2),
-            "accuracy": round(100 * fmean(scores), 1),
-            "low": round(100 * min(scores), 1),
-            "high": round(100 * max(scores), 1),
-        }
-        for place, by_rate in cells.items()
-        if (scores := [run.score() for run in best_runs(by_rate)])
-    ]
+    """Return the accuracy of each seed of each row, at the rate that is best on validation."""
+    rows = []
+    for place, by_rate in cells.items():
+        runs = best_runs(by_rate)
+        best = max(runs, key=lambda run: run.score("validation"))
+        rows += [
+            {
+                "mechanism": place.mechanism,
+                "kibibytes": round(place.num_bytes / 1024, 2),
+                "accuracy": round(100 * run.score(), 1),
+                "best": run is best,
+            }
+            for run in runs
+        ]
+    return rows
 
 
 def chart(cells: dict[Place, dict[float, list[Result]]]) -> dict:
-    """Return the chart: a line for each mechanism with the range of its seeds, and its name."""
+    """Return the chart: a point for each seed, lines through the best one of each size.
+
+    Gray mechanisms, which stay at chance at some size, have points alone.
+    """
     rows = points(cells)
-    names = list(dict.fromkeys(x["mechanism"] for x in rows))
+    lines = [x for x in rows if x["best"]]
+    drawn = [x for x in lines if STYLES[x["mechanism"]].color != GRAY]
     axis = {"domain": False, "ticks": False, "gridOpacity": 0.5}
-    sizes = [2, 4, 8, 16, 32, 64, 128]
     x = {
         **quantitative("kibibytes"),
         "title": "state after 64 tokens, KiB",
-        "scale": {"type": "log", "base": 2, "domain": [1, 256]},
-        "axis": {**axis, "values": sizes, "labelFlush": False},
+        "scale": {"type": "log", "base": 2, "domain": [1, 100]},
+        "axis": {**axis, "values": [1, 2, 4, 8, 16, 32, 64], "labelFlush": False},
     }
     y = {
         **quantitative("accuracy"),
         "title": f"recall of {PAIRS} pairs, % right",
-        "scale": {"domain": [0, 100]},
+        "scale": {"domain": [-2, 106]},
         "axis": {**axis, "values": [0, 25, 50, 75, 100]},
     }
-    color = {
-        "field": "mechanism",
-        "type": "nominal",
-        "scale": {"domain": names, "range": [color_of(name) for name in names]},
-        "legend": None,
-    }
+    scale = {"domain": list(STYLES), "range": [x.color for x in STYLES.values()]}
+    color = {"field": "mechanism", "type": "nominal", "scale": scale, "legend": None}
     place = {"x": x, "y": y, "color": color}
-    last = list({x["mechanism"]: x for x in rows}.values())
-    text = {"type": "text", "align": "left", "dx": 9, "fontSize": 13, "fontWeight": 600}
-    rule = {"type": "rule", "strokeDash": [3, 3], "color": "#888888"}
-    floor = {"accuracy": 100 * FLOOR, "kibibytes": 90, "mechanism": FLOOR_NAME}
+    rule = {"type": "rule", "strokeDash": [3, 3], "color": GRAY}
     return {
         "description": "Accuracy of recall against bytes of state, by mechanism",
         "height": 380,
-        "data": {"values": rows},
         "layer": [
-            {"data": {"values": [floor]}, "mark": rule, "encoding": {"y": y}},
             {
-                "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.5},
-                "encoding": {**place, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
+                "data": {"values": [{"accuracy": 100 * FLOOR}]},
+                "mark": rule,
+                "encoding": {"y": y},
             },
             {
-                "mark": {"type": "line", "strokeWidth": 2.5, "point": {"size": 45}},
+                "data": {"values": rows},
+                "mark": {"type": "point", "filled": True, "size": 40, "opacity": 0.6},
                 "encoding": place,
             },
             {
-                "data": {"values": last},
-                "mark": text,
-                "encoding": {**place, "text": {"field": "mechanism", "type": "nominal"}},
+                "data": {"values": drawn},
+                "mark": {"type": "line", "strokeWidth": 2.5},
+                "encoding": place,
             },
+            *(_label(next(x for x in lines if x["mechanism"] == name), place) for name in STYLES),
         ],
         "config": {"view": {"stroke": None}, "axis": {"labelFontSize": 12, "titleFontSize": 12}},
+    }
+
+
+def _label(first: dict, place: dict) -> dict:
+    """Return the name of a mechanism beside its smallest state."""
+    style = STYLES[first["mechanism"]]
+    text = {"type": "text", "align": style.align, "dx": style.dx, "dy": style.dy}
+    return {
+        "data": {"values": [first]},
+        "mark": {**text, "fontSize": 13, "fontWeight": 600},
+        "encoding": {**place, "text": {"field": "mechanism", "type": "nominal"}},
     }
 
 

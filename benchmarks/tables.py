@@ -1,8 +1,8 @@
 """Render docs/benchmarks.md and, by `result_tables`, results/README.md and parts of README.md.
 
 `speedrun_tables` renders the table of docs/speedrun.md, `ladder_tables`, `recall_tables`,
-`zero_layer_tables` and `length_tables` those of docs/findings.md;
-`step_chart` and `peer_chart` draw pictures.
+`state_tables`, `zero_layer_tables` and `length_tables` those of docs/findings.md;
+`step_chart`, `peer_chart` and `state_tables` draw pictures.
 
     python benchmarks/tables.py
 
@@ -23,6 +23,7 @@ import recall_tables
 import result_tables
 import run_tables
 import speedrun_tables
+import state_tables
 import step_chart
 import zero_layer_tables
 
@@ -79,6 +80,7 @@ def main() -> None:
     ladder_tables.main()
     length_tables.write_page()
     recall_tables.main()
+    state_tables.main()
     zero_layer_tables.main()
     result_tables.main()
     step_chart.main()
