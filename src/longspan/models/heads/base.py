@@ -14,8 +14,9 @@ from longspan.models.base import LongspanOutput, LongspanPreTrainedModel, Output
 from longspan.models.config import LongspanConfig
 from longspan.models.flops import encoder_flops, linear_flops
 from longspan.models.heads.losses import IGNORED, Items
-from longspan.models.inputs import TextInputs, default_global_mask
+from longspan.models.inputs import TextInputs
 from longspan.models.model import LongspanModel
+from longspan.models.packing import mark_global_tokens
 from longspan.shapes import Float, Int
 
 Shapes = Mapping[str, Sequence[int]]  # of the inputs of one example, by argument of the model
@@ -177,7 +178,7 @@ class HeadModel(Head):
         """
         if inputs.global_attention_mask is not None:
             return inputs
-        return inputs._replace(global_attention_mask=default_global_mask(self.config, inputs))
+        return inputs._replace(global_attention_mask=mark_global_tokens(self.config, inputs))
 
 
 def encode_texts(
