@@ -77,6 +77,22 @@ class LongspanPreTrainedModel(PreTrainedModel):
         if isinstance(module, Projection | ShortConvolution):
             module.initialize()
 
+    def resize_token_embeddings(
+        self,
+        new_num_tokens: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        mean_resizing: bool = True,
+    ) -> nn.Embedding:
+        """Change the vocabulary of all parts; see transformers' method of this name."""
+        arguments = (new_num_tokens, pad_to_multiple_of, mean_resizing)
+        resized = super().resize_token_embeddings(*arguments)
+        for part in self.modules():
+            if part is not self and isinstance(part, LongspanPreTrainedModel):
+                if len(part.get_input_embeddings().weight) != len(resized.weight):
+                    part.resize_token_embeddings(*arguments)
+                part.config.vocab_size = self.config.vocab_size
+        return resized
+
     def as_requested(self, output: Output, return_dict: bool | None) -> Output | tuple:
         """Return an output, or a tuple of its fields if the caller or configuration asks for it."""
         if return_dict is None:
