@@ -137,6 +137,23 @@ def test_accumulated_batches_equal_one_batch(name, small, tmp_path):
         torch.testing.assert_close(parts[key], x, atol=1e-9, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_batch_without_labels_has_no_loss(name, small, tmp_path):
+    head = EVERY[name]
+    model, rows = build(head, small), Rows(head)
+    rows.batch["labels"] = rows.batch["labels"].clone()
+    rows.batch["labels"][0] = -100
+    each = [
+        Trainer(model, arguments(tmp_path, per_device_eval_batch_size=1)).evaluate(
+            torch.utils.data.Subset(rows, [i])
+        )["eval_loss"]
+        for i in range(B)
+    ]
+    assert each[0] == 0
+    found = Trainer(model, arguments(tmp_path, per_device_eval_batch_size=1)).evaluate(rows)
+    assert found["eval_loss"] == pytest.approx(sum(each) / B, rel=1e-6)
+
+
 @pytest.mark.parametrize("name", sorted(set(COUNTED) - {"text_to_text"}))
 def test_smoothing_towards_zero_equals_none(name, small, tmp_path):
     """With labels alone an encoder-decoder needs transformers' DataCollatorForSeq2Seq."""

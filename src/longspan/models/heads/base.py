@@ -90,7 +90,8 @@ class Head(LongspanPreTrainedModel):
                 loss = loss if auxiliary is None else loss + auxiliary
             if labels is not None and items is not None:
                 items = items.to(loss.device) if isinstance(items, Tensor) else items
-                loss = loss * ((labels != IGNORED).sum() / items)
+                share = (labels != IGNORED).sum() / items
+                loss = loss * share.nan_to_num(0)  # no labels in any part
         first = encoded[0].items() if encoded else ()
         shared = {name: x for name, x in first if hasattr(output, name)}
         values = output(**{**shared, "loss": loss, **fields})
