@@ -170,6 +170,23 @@ def test_smoothing_towards_zero_equals_none(name, small, tmp_path):
         torch.testing.assert_close(smooth[key], x, atol=1e-7, rtol=1e-5)
 
 
+def test_continuous_inputs_are_counted_and_given_to_metrics(small, tmp_path):
+    values, labels = torch.randn(B, T, 3, dtype=torch.float64), torch.arange(B) % 2
+    rows = [{"input_values": x, "labels": y} for x, y in zip(values, labels, strict=True)]
+    seen = []
+    trainer = Trainer(
+        build(HEADS["sequence"], small, input_features=3),
+        arguments(tmp_path, max_steps=1, include_for_metrics=["inputs"]),
+        train_dataset=rows,
+        eval_dataset=rows,
+        compute_metrics=lambda given: seen.append(given.inputs) or {},
+    )
+    trainer.train()
+    assert trainer.state.total_flos > 0
+    trainer.evaluate()
+    numpy.testing.assert_array_equal(seen[0], values.numpy())
+
+
 def test_the_best_causal_model_is_loaded_at_the_end(small, tmp_path):
     head = EVERY["causal"]
     rows, steps = Rows(head), {"eval_steps": 1, "save_steps": 1, "max_steps": 2}

@@ -53,6 +53,8 @@ class LongspanPreTrainedModel(PreTrainedModel):
     def __init__(self, config: LongspanConfig):
         config.check()
         super().__init__(config)
+        if config.input_features is not None and self.main_input_name == "input_ids":
+            self.main_input_name = "input_values"
 
     def initialize_weights(self) -> None:
         """Initialize all weights except those of the mechanisms, which initialize themselves.
