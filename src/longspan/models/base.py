@@ -2,7 +2,7 @@
 
 import dataclasses
 from inspect import signature
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, cast
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -90,7 +90,8 @@ class LongspanPreTrainedModel(PreTrainedModel):
         resized = super().resize_token_embeddings(*arguments)
         for part in self.modules():
             if part is not self and isinstance(part, LongspanPreTrainedModel):
-                if len(part.get_input_embeddings().weight) != len(resized.weight):
+                table = cast(nn.Embedding, part.get_input_embeddings())
+                if table.num_embeddings != resized.num_embeddings:
                     part.resize_token_embeddings(*arguments)
                 part.config.vocab_size = self.config.vocab_size
         return resized
