@@ -131,6 +131,20 @@ def test_several_labels_have_binary_cross_entropies(small):
         LongspanForTokenClassification(small(**fields))
 
 
+def test_several_labels_of_which_some_are_unknown(small):
+    """They have no loss, also where transformers' Trainer passes the number of known ones."""
+    fields = {"num_labels": 3, "problem_type": "multi_label_classification"}
+    model = LongspanForSequenceClassification(small(**fields)).double().eval()
+    labels, ids = torch.tensor([[0, -100, 1], [-100, -100, -100]]), torch.randint(1, 50, (2, 9))
+    for given in (labels, labels.double()):
+        out = model(ids, labels=given)
+        p = out.logits[0].sigmoid()
+        total = -(1 - p[0]).log() - p[2].log()
+        torch.testing.assert_close(out.loss, total / 2)
+        torch.testing.assert_close(model(ids, labels=given, num_items_in_batch=5).loss, total / 5)
+        assert model(ids[1:], labels=given[1:]).loss == 0
+
+
 def test_labels_that_are_no_classes_are_refused(small):
     model = LongspanForSequenceClassification(small(num_labels=3))
     ids = torch.randint(1, 50, (4, 9))

@@ -9,11 +9,14 @@ import torch
 import tiny
 from longspan.attention import MECHANISMS
 from longspan.models import (
+    LongspanDualEncoder,
+    LongspanEncoderDecoderModel,
     LongspanForCausalLM,
     LongspanForMaskedLM,
     LongspanForPairClassification,
     LongspanForSequenceClassification,
     LongspanModel,
+    LongspanPreTrainedModel,
     attention_layer,
 )
 from longspan.training.distributed.sharding import recompute_activations
@@ -160,6 +163,25 @@ def test_activation_checkpointing_changes_memory_only(small, attention):
     assert len(calls) == 3
     for plain, checkpointed in zip(*runs, strict=True):
         torch.testing.assert_close(checkpointed, plain, atol=1e-14, rtol=1e-12)
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("cls", [LongspanDualEncoder, LongspanEncoderDecoderModel])
+def test_vocabulary_of_every_part_is_resized(small, tmp_path, cls, own):
+    """Also where the parts do not share their words."""
+    model = cls(small(shared_towers=not own, tie_word_embeddings=not own)).eval()
+    is_dual = cls is LongspanDualEncoder
+    more = ("query_", "document_") if is_dual else ("", "decoder_")
+    names = [f"{x}input_ids" for x in more]
+    before = model(**dict.fromkeys(names, IDS))[0]
+    model.resize_token_embeddings(60)
+    torch.testing.assert_close(model(**dict.fromkeys(names, IDS))[0], before)
+    parts = [x for x in model.modules() if isinstance(x, LongspanPreTrainedModel)]
+    assert {x.config.vocab_size for x in parts} == {60}
+    model.save_pretrained(tmp_path)
+    loaded = cls.from_pretrained(tmp_path)
+    found, expected = (x(**dict.fromkeys(names, IDS + 39))[0] for x in (loaded, model))
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from every_head import HEADS
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DataCollatorWithFlattening
 
@@ -10,7 +11,9 @@ from longspan.errors import InputError
 from longspan.models import (
     LongspanForCausalLM,
     LongspanForMaskedLM,
+    LongspanForQuestionAnswering,
     LongspanForSequenceClassification,
+    LongspanForTokenClassification,
     LongspanModel,
 )
 
@@ -148,6 +151,50 @@ def test_a_classifier_has_one_answer_a_document(small):
     row = flatten(documents)
     del row["labels"]
     torch.testing.assert_close(model(**row).logits, model(**pad(documents)).logits)
+
+
+@pytest.mark.parametrize("rule", ["first", "before_separator", "after_separator"])
+@pytest.mark.parametrize(
+    "cls",
+    [
+        LongspanForSequenceClassification,
+        LongspanForTokenClassification,
+        LongspanForQuestionAnswering,
+    ],
+)
+@torch.no_grad()
+def test_each_document_has_the_global_tokens_that_the_configuration_names(small, cls, rule):
+    """A document without a separator, such as one of a single token, has none."""
+    fields = {"default_global_tokens": rule, "sep_token_id": 2}
+    model = make_model(cls, small, "longformer", position="learned", **fields)
+    documents = make_documents()
+    for x in documents:
+        x[x == 2] = 3
+        x[2:4] = 2
+    documents[1][0] = 2  # the first token of the row's padding, if it were read
+    row, padded = flatten(documents), pad(documents)
+    del row["labels"]
+    found, expected = model(**row)[0], model(**padded)[0]
+    if cls is not LongspanForSequenceClassification:
+        found, expected = found[0], expected[padded["attention_mask"]]
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", ["question", "multi_hop", "choice", "candidates"])
+def test_heads_with_one_answer_a_row_refuse_several_documents(small, name):
+    head = HEADS[name]
+    positions = (torch.arange(head.shape[-1]) % 5).expand(head.shape)
+    with pytest.raises(InputError, match=r"several documents, but each row has .* pad the"):
+        head.build(small)(**head.inputs(), **head.labels, position_ids=positions)
+
+
+@torch.no_grad()
+def test_a_state_is_not_continued_by_several_documents(small):
+    model = make_model(LongspanForCausalLM, small, "full")
+    ids, positions = torch.ones(1, 4, dtype=torch.long), torch.tensor([[0, 1, 0, 1]])
+    state = model(ids).cache
+    with pytest.raises(InputError, match=r"several documents.* with cache; pad the documents"):
+        model(ids, position_ids=positions, cache=state)
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,23 @@ def test_accumulated_batches_equal_one_batch(name, small, tmp_path):
         torch.testing.assert_close(parts[key], x, atol=1e-9, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_batch_without_labels_has_no_loss(name, small, tmp_path):
+    head = EVERY[name]
+    model, rows = build(head, small), Rows(head)
+    rows.batch["labels"] = rows.batch["labels"].clone()
+    rows.batch["labels"][0] = -100
+    each = [
+        Trainer(model, arguments(tmp_path, per_device_eval_batch_size=1)).evaluate(
+            torch.utils.data.Subset(rows, [i])
+        )["eval_loss"]
+        for i in range(B)
+    ]
+    assert each[0] == 0
+    found = Trainer(model, arguments(tmp_path, per_device_eval_batch_size=1)).evaluate(rows)
+    assert found["eval_loss"] == pytest.approx(sum(each) / B, rel=1e-6)
+
+
 @pytest.mark.parametrize("name", sorted(set(COUNTED) - {"text_to_text"}))
 def test_smoothing_towards_zero_equals_none(name, small, tmp_path):
     """With labels alone an encoder-decoder needs transformers' DataCollatorForSeq2Seq."""
@@ -151,6 +168,23 @@ def test_smoothing_towards_zero_equals_none(name, small, tmp_path):
     assert smooth_loss == pytest.approx(loss, rel=1e-6)
     for key, x in plain.items():
         torch.testing.assert_close(smooth[key], x, atol=1e-7, rtol=1e-5)
+
+
+def test_continuous_inputs_are_counted_and_given_to_metrics(small, tmp_path):
+    values, labels = torch.randn(B, T, 3, dtype=torch.float64), torch.arange(B) % 2
+    rows = [{"input_values": x, "labels": y} for x, y in zip(values, labels, strict=True)]
+    seen = []
+    trainer = Trainer(
+        build(HEADS["sequence"], small, input_features=3),
+        arguments(tmp_path, max_steps=1, include_for_metrics=["inputs"]),
+        train_dataset=rows,
+        eval_dataset=rows,
+        compute_metrics=lambda given: seen.append(given.inputs) or {},
+    )
+    trainer.train()
+    assert trainer.state.total_flos > 0
+    trainer.evaluate()
+    numpy.testing.assert_array_equal(seen[0], values.numpy())
 
 
 def test_the_best_causal_model_is_loaded_at_the_end(small, tmp_path):

@@ -18,6 +18,7 @@ from longspan.data.tokenizers import ByteTokenizer
 from longspan.models import (
     LongspanConfig,
     LongspanForCausalLM,
+    LongspanForConditionalGeneration,
     LongspanForMaskedLM,
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
@@ -117,6 +118,24 @@ def test_pipelines_run():
     generator = pipeline("text-generation", LongspanForCausalLM(config(plain)), tokenizer=plain)
     text = generator("abc", max_new_tokens=3, do_sample=False)[0]["generated_text"]
     assert text.startswith("abc")
+
+
+@pytest.mark.parametrize("cls", [LongspanForCausalLM, LongspanForConditionalGeneration])
+def test_generation_ends_at_a_stop_string(cls):
+    """transformers passes the tokenizer, which finds the string, on to the model."""
+    vocabulary = tokenizer()
+    fields = {"initializer_range": 0.5, "decoder_start_token_id": 5, "pad_token_id": 0}
+    model = cls(config(vocabulary, **fields)).eval()
+    ids, mask = torch.tensor([[70, 75, 80]]), torch.ones(1, 3)
+    unreadable = [*range(50), *range(100, len(vocabulary))]
+    options = {"attention_mask": mask, "max_new_tokens": 8, "do_sample": False}
+    options["suppress_tokens"] = unreadable
+    whole = model.generate(ids, **options)
+    stop = vocabulary.decode(whole[0, -4])
+    assert stop.isascii()
+    found = model.generate(ids, **options, stop_strings=[stop], tokenizer=vocabulary)
+    assert vocabulary.decode(found[0]).endswith(stop)
+    assert found.equal(whole[:, : found.shape[1]])
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("peft"), reason="peft is not installed")

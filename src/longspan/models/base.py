@@ -2,7 +2,7 @@
 
 import dataclasses
 from inspect import signature
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, cast
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -53,6 +53,8 @@ class LongspanPreTrainedModel(PreTrainedModel):
     def __init__(self, config: LongspanConfig):
         config.check()
         super().__init__(config)
+        if config.input_features is not None and self.main_input_name == "input_ids":
+            self.main_input_name = "input_values"
 
     def initialize_weights(self) -> None:
         """Initialize all weights except those of the mechanisms, which initialize themselves.
@@ -76,6 +78,23 @@ class LongspanPreTrainedModel(PreTrainedModel):
             module.initialize(self.config.initializer_range)
         if isinstance(module, Projection | ShortConvolution):
             module.initialize()
+
+    def resize_token_embeddings(
+        self,
+        new_num_tokens: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        mean_resizing: bool = True,
+    ) -> nn.Embedding:
+        """Change the vocabulary of all parts; see transformers' method of this name."""
+        arguments = (new_num_tokens, pad_to_multiple_of, mean_resizing)
+        resized = super().resize_token_embeddings(*arguments)
+        for part in self.modules():
+            if part is not self and isinstance(part, LongspanPreTrainedModel):
+                table = cast(nn.Embedding, part.get_input_embeddings())
+                if table.num_embeddings != resized.num_embeddings:
+                    part.resize_token_embeddings(*arguments)
+                part.config.vocab_size = self.config.vocab_size
+        return resized
 
     def as_requested(self, output: Output, return_dict: bool | None) -> Output | tuple:
         """Return an output, or a tuple of its fields if the caller or configuration asks for it."""

@@ -9,13 +9,17 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.models.inputs import TextInputs, is_readable
+from longspan.models.inputs import TextInputs, default_global_mask, is_readable
+from longspan.shapes import Bool
+
+if TYPE_CHECKING:
+    from longspan.models.config import LongspanConfig
 
 Inputs = ParamSpec("Inputs")
 
@@ -39,6 +43,8 @@ def has_documents(texts: TextInputs) -> bool:
     others = (x for x in texts._replace(position_ids=None) if isinstance(x, Tensor))
     if positions.shape not in (shape, (1, *shape[1:])) or any(x.shape[:2] != shape for x in others):
         return False  # the model refuses them
+    if positions.shape[1] == 1:
+        return False
     restarts = positions.diff(dim=1) <= 0
     if torch.compiler.is_compiling():
         torch._assert_async(~restarts.any(), _TRACED)
@@ -80,6 +86,43 @@ class Documents:
         return x[self.real].unflatten(0, self.shape)
 
 
+def mark_global_tokens(config: "LongspanConfig", texts: TextInputs) -> Bool[Tensor, "B T"] | None:
+    """Return the global tokens that the configuration names, of each document; None: no mask.
+
+    Args:
+        config: configuration of the model.
+        texts: inputs of the batch.
+
+    Raises:
+        InputError: there are no token ids in which to find the separator.
+    """
+    if config.default_global_tokens == "none" or not has_documents(texts):
+        return default_global_mask(config, texts)
+    documents = Documents.of(cast(Tensor, texts.position_ids), cast(tuple[int, int], texts.shape))
+    padded = texts._replace(position_ids=None).map(documents.split)
+    if padded.input_ids is not None:  # what stands at padding is no separator
+        padded = padded._replace(input_ids=padded.input_ids.masked_fill(~documents.real, -1))
+    marked = default_global_mask(config, padded)
+    return None if marked is None else documents.join(marked)
+
+
+def refuse_documents(texts: TextInputs, what: str) -> None:
+    """Refuse rows of several documents, where a row has one of something.
+
+    Args:
+        texts: inputs of the batch.
+        what: its name in the message.
+
+    Raises:
+        InputError: rows hold several documents.
+    """
+    if has_documents(texts):
+        raise InputError(
+            "position_ids restart, so that rows hold several documents, but each row has "
+            f"{what}; pad the documents and pass attention_mask"
+        )
+
+
 def splits_documents(forward: Callable[Inputs, Any]) -> Callable[Inputs, Any]:
     """Let the `forward` of a Transformer read rows of several documents."""
     names = list(inspect.signature(forward).parameters)
@@ -88,7 +131,7 @@ def splits_documents(forward: Callable[Inputs, Any]) -> Callable[Inputs, Any]:
     def call(*args: Inputs.args, **kwargs: Inputs.kwargs) -> Any:
         values: dict[str, Any] = {**dict(zip(names, args, strict=False)), **kwargs}
         texts = TextInputs(*(values.get(name) for name in TextInputs._fields))
-        if values.get("cache") is None and has_documents(texts):
+        if has_documents(texts):
             return _read_documents(forward, values, texts)
         return forward(*args, **kwargs)
 
@@ -112,6 +155,7 @@ def _read_documents(forward: Callable, values: dict[str, Any], texts: TextInputs
     model = values["self"]
     asked = values.get("output_attentions")
     unsupported = {
+        "cache": values.get("cache") is not None,
         "use_cache": values.get("use_cache"),
         "encoder_hidden_states": values.get("encoder_hidden_states") is not None,
         "output_attentions": model.config.output_attentions if asked is None else asked,

@@ -14,8 +14,9 @@ from longspan.models.base import LongspanOutput, LongspanPreTrainedModel, Output
 from longspan.models.config import LongspanConfig
 from longspan.models.flops import encoder_flops, linear_flops
 from longspan.models.heads.losses import IGNORED, Items
-from longspan.models.inputs import TextInputs, default_global_mask
+from longspan.models.inputs import TextInputs
 from longspan.models.model import LongspanModel
+from longspan.models.packing import mark_global_tokens
 from longspan.shapes import Float, Int
 
 Shapes = Mapping[str, Sequence[int]]  # of the inputs of one example, by argument of the model
@@ -89,7 +90,8 @@ class Head(LongspanPreTrainedModel):
                 loss = loss if auxiliary is None else loss + auxiliary
             if labels is not None and items is not None:
                 items = items.to(loss.device) if isinstance(items, Tensor) else items
-                loss = loss * ((labels != IGNORED).sum() / items)
+                share = (labels != IGNORED).sum() / items
+                loss = loss * share.nan_to_num(0)  # no labels in any part
         first = encoded[0].items() if encoded else ()
         shared = {name: x for name, x in first if hasattr(output, name)}
         values = output(**{**shared, "loss": loss, **fields})
@@ -177,7 +179,7 @@ class HeadModel(Head):
         """
         if inputs.global_attention_mask is not None:
             return inputs
-        return inputs._replace(global_attention_mask=default_global_mask(self.config, inputs))
+        return inputs._replace(global_attention_mask=mark_global_tokens(self.config, inputs))
 
 
 def encode_texts(

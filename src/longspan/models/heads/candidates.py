@@ -14,6 +14,7 @@ from longspan.models.flops import linear_flops
 from longspan.models.heads.base import HeadModel, Shapes, encode_texts, exclude
 from longspan.models.heads.losses import Items, label_loss
 from longspan.models.inputs import TextInputs
+from longspan.models.packing import refuse_documents
 from longspan.shapes import Float, Int, Mask
 
 WindowIds = Int[Tensor, "B *W T"]
@@ -82,6 +83,7 @@ class LongspanForCandidates(HeadModel):
         inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
         windows = inputs if len(inputs.shape) == 3 else inputs.map(lambda x: x[:, None])
         texts, read = _windows_to_read(windows)
+        refuse_documents(texts, "the candidates of one")
         encoded = encode_texts(self.model, self.mark_global_tokens(texts), **requests)
         positions = _check_positions(candidate_positions, windows.shape)
         states = cast(Tensor, encoded.last_hidden_state)

@@ -81,6 +81,8 @@ class LongspanGenerationMixin(GenerationMixin):
         kwargs |= {CACHE_NAME: past, "inputs_embeds": inputs_embeds}
         inputs = super().prepare_inputs_for_generation(*args, **kwargs)  # type: ignore[misc]
         inputs["cache"] = inputs.pop(CACHE_NAME, None)
+        # That of `stop_strings`, which transformers passes on to the model.
+        inputs.pop("tokenizer", None)
         return inputs
 
     def _update_model_kwargs_for_generation(

@@ -53,7 +53,9 @@ def label_loss(
     return mean_loss(total, labels)
 
 
-def mean_loss(total: Float[Tensor, ""], labels: Int[Tensor, "*_"]) -> Float[Tensor, ""]:
+def mean_loss(
+    total: Float[Tensor, ""], labels: Int[Tensor, "*_"] | Float[Tensor, "*_"]
+) -> Float[Tensor, ""]:
     """Return the mean of a sum over labels other than -100; the sum without any."""
     return total / (labels != IGNORED).sum().clamp(min=1)
 

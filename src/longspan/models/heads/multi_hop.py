@@ -21,6 +21,7 @@ from longspan.models.flops import linear_flops
 from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes, encode_texts, exclude
 from longspan.models.heads.losses import IGNORED, marginal_losses
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask, to_boolean_mask
+from longspan.models.packing import refuse_documents
 from longspan.shapes import Float, Int
 
 NUM_TYPES = 3  # of answers: span, yes, no
@@ -186,9 +187,11 @@ class LongspanForMultiHopQuestionAnswering(HeadModel):
         """
         masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
         inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
+        labels = (start_labels, end_labels, sentence_labels, paragraph_labels, type_labels)
+        if any(x is not None for x in labels):
+            refuse_documents(inputs, "one answer")
         encoded = encode_texts(self.model, self.mark_global_tokens(inputs), **requests)
         logits = self._score(encoded, attention_mask)
-        labels = (start_labels, end_labels, sentence_labels, paragraph_labels, type_labels)
         loss = _mean_loss(logits, labels, support_weight)
         scores = {f"{name}_logits": x for name, x in zip(PARTS, logits, strict=True)}
         return self.finish(MultiHopOutput, [encoded], loss, requests, **scores)

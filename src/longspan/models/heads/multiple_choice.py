@@ -10,6 +10,7 @@ from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes, encode_texts, exclude
 from longspan.models.heads.losses import Items, label_loss
 from longspan.models.inputs import TextInputs
+from longspan.models.packing import refuse_documents
 from longspan.shapes import Float, Int, Mask
 
 CandidateIds = Int[Tensor, "B C T"]
@@ -60,8 +61,9 @@ class LongspanForMultipleChoice(HeadModel):
         """
         masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
         inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
-        texts = self.mark_global_tokens(inputs.flatten_parts("candidates"))
-        encoded = encode_texts(self.model, texts, **requests)
+        texts = inputs.flatten_parts("candidates")
+        refuse_documents(texts, "one candidate")
+        encoded = encode_texts(self.model, self.mark_global_tokens(texts), **requests)
         scores = self.classifier(encoded.pooler_output).reshape(inputs.shape[:2])
         logits = exclude(scores, inputs.real_parts)
         loss = None if labels is None else label_loss(logits, labels)

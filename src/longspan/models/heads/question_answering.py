@@ -15,6 +15,7 @@ from longspan.models.flops import linear_flops
 from longspan.models.heads.base import HeadModel, Shapes, encode_texts, exclude
 from longspan.models.heads.losses import IGNORED, label_loss, marginal_losses
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask, to_boolean_mask
+from longspan.models.packing import refuse_documents
 from longspan.shapes import Float, Int
 
 Positions = Int[Tensor, " B"] | Int[Tensor, "B T"]
@@ -64,6 +65,8 @@ class LongspanForQuestionAnswering(HeadModel):
         """
         masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
         inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
+        if start_positions is not None or end_positions is not None:
+            refuse_documents(inputs, "one answer")
         encoded = encode_texts(self.model, self.mark_global_tokens(inputs), **requests)
         start, end = self.qa_outputs(encoded.last_hidden_state).unbind(-1)
         real = to_boolean_mask("attention_mask", attention_mask, start)

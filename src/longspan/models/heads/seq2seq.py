@@ -295,21 +295,6 @@ class LongspanForConditionalGeneration(LanguageModel, LongspanGenerationMixin):
             )
         return torch.full_like(labels[:, :1], start)
 
-    def resize_token_embeddings(
-        self,
-        new_num_tokens: int | None = None,
-        pad_to_multiple_of: int | None = None,
-        mean_resizing: bool = True,
-    ) -> nn.Embedding:
-        """Change the vocabulary of both parts; see transformers' method of this name."""
-        arguments = (new_num_tokens, pad_to_multiple_of, mean_resizing)
-        resized = super().resize_token_embeddings(*arguments)
-        if not self.config.tie_word_embeddings:
-            self.model.decoder.resize_token_embeddings(*arguments)
-        for part in (self.model.encoder, self.model.decoder):
-            part.config.vocab_size = self.config.vocab_size
-        return resized
-
     def _expand_inputs_for_generation(  # type: ignore[override]
         self,
         expand_size: int = 1,

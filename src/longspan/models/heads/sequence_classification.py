@@ -12,7 +12,7 @@ from longspan.errors import InputError
 from longspan.models.base import Requests
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes, encode_texts
-from longspan.models.heads.losses import Items, label_loss
+from longspan.models.heads.losses import IGNORED, Items, label_loss, mean_loss
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask
 from longspan.shapes import Float, Int
 
@@ -98,7 +98,8 @@ def classification_loss(
         logits: scores of the classes, or predicted numbers.
         labels: classes, and -100 where there is no loss; for `problem_type="regression"`, or one
             label, the numbers, which may leave out an axis C of size one; for
-            `problem_type="multi_label_classification"` 1 at the classes that apply and 0 elsewhere.
+            `problem_type="multi_label_classification"` 1 at the classes that apply, 0 at those that
+            do not, and -100 where there is no loss.
         config: configuration of the model.
 
     Returns:
@@ -110,11 +111,14 @@ def classification_loss(
     if config.is_regression or config.is_multi_label:
         scores = at_least_float32(logits)
         shape = scores.shape
-        loss = F.mse_loss if config.is_regression else F.binary_cross_entropy_with_logits
         if labels.shape != shape and (labels.shape != shape[:-1] or shape[-1] != 1):
             # Not broadcast: every sequence needs numbers of its own.
             raise InputError(f"labels must have shape {tuple(shape)}, got {tuple(labels.shape)}")
-        return loss(scores, labels.to(scores.dtype).reshape(shape))
+        targets = labels.to(scores.dtype).reshape(shape)
+        if config.is_regression:
+            return F.mse_loss(scores, targets)
+        losses = F.binary_cross_entropy_with_logits(scores, targets, reduction="none")
+        return mean_loss(losses.masked_fill(targets == IGNORED, 0).sum(), labels)
     if labels.is_floating_point():
         raise InputError(
             f"labels must be integers, the classes, got {labels.dtype}; for numbers set "
