@@ -1,5 +1,6 @@
 """Figures of docs/findings.md, recomputed from the committed records."""
 
+import itertools
 import json
 import re
 import statistics
@@ -245,3 +246,37 @@ def test_tables_of_pairs_are_those_of_the_records(import_script):
     lines = verdicts_by_seed(load_results([RESULTS / "quick"]))
     of_64 = {x.row: sum(x.solved.values()) for x in lines if x.task == "recall"}
     assert [of_64[x] for x in ("delta", "performer", "ssd", "gated_delta")] == [10, 10, 9, 8]
+
+
+def test_table_of_states_is_that_of_the_records(import_script):
+    """The sentences on `linear`, `delta` and the rows at chance hold for every seed."""
+    tables = import_script("state_tables")
+    cells = tables.read_cells(load_results([tables.RECORDS]))
+    assert tables.replace_between(FINDINGS, tables.OPEN, tables.render(cells)) == FINDINGS
+    assert all(len(runs) == 3 for by_rate in cells.values() for runs in by_rate.values())
+    scores = {
+        (place.mechanism, round(place.num_bytes / 1024, 1)): sorted(
+            100 * run.score() for run in tables.best_runs(by_rate)
+        )
+        for place, by_rate in cells.items()
+    }
+    linear = [scores["linear", size] for size in (1.9, 5.8, 19.5)]
+    means = [f"{statistics.mean(x):.0f} %" for x in linear]
+    assert f"{means[0]} of 16 pairs with 1.9 KiB, {means[1]} with 5.8, all with 19.5" in PROSE
+    assert all(max(a) < min(b) for a, b in itertools.pairwise(linear))
+    small, middle = scores["delta", 1.8], scores["delta", 5.5]
+    assert min(small) > max(linear[0])  # every seed
+    told = f"({statistics.mean(small):.0f} % with 1.8 KiB, and {max(middle):.0f} % with 5.5 in"
+    assert told in PROSE
+    for size in (19.0, 70.0):
+        of_size = [
+            100 * run.score()
+            for place, by_rate in cells.items()
+            if (place.mechanism, round(place.num_bytes / 1024, 1)) == ("delta", size)
+            for runs in by_rate.values()
+            for run in runs
+        ]
+        assert sum(x < 4 for x in of_size) >= 4
+        assert len(of_size) == 6
+    assert max(scores["convolution", 3.0]) < 2
+    assert min(scores["full", 16.8]) > 95
