@@ -24,6 +24,8 @@ from transformers import (
     RobertaModel,
     T5Config,
     T5EncoderModel,
+    ViTConfig,
+    ViTModel,
 )
 
 import longspan
@@ -224,6 +226,14 @@ def test_layers_and_reswap(tmp_path):
     assert (model(IDS)[0] - expected).abs().max() > 1e-3
     model.set_attn_implementation("sdpa")
     assert torch.equal(model(IDS)[0], expected)
+
+
+def test_model_of_other_inputs_than_tokens_is_refused():
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+    model = ViTModel(ViTConfig(**sizes, intermediate_size=24, image_size=32, patch_size=8))
+    with pytest.raises(InputError, match="ViTModel cannot run on transformers' dummy inputs"):
+        longspan.swap(model, "full")
+    assert model.config._attn_implementation == "sdpa"
 
 
 def test_random_features_are_those_of_the_layer_and_are_saved(tmp_path):
