@@ -14,6 +14,7 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
+    BertModel,
     DebertaV2Config,
     DebertaV2Model,
     ElectraConfig,
@@ -226,6 +227,17 @@ def test_layers_and_reswap(tmp_path):
     assert (model(IDS)[0] - expected).abs().max() > 1e-3
     model.set_attn_implementation("sdpa")
     assert torch.equal(model(IDS)[0], expected)
+
+
+def test_record_of_another_model_with_the_same_configuration_is_not_saved(tmp_path):
+    config = copy.deepcopy(MODELS["bert"][1])
+    models = [BertModel(config).eval() for _ in range(2)]
+    longspan.swap(models[0], "local", window=3)
+    longspan.swap(models[1], "linear", layers=[0])
+    models[1].save_pretrained(tmp_path)
+    loaded = longspan.load_swapped(tmp_path).eval()
+    assert [x.name for x in mechanisms(loaded)] == ["linear"]
+    torch.testing.assert_close(loaded(IDS)[0], models[1](IDS)[0])
 
 
 def test_model_of_other_inputs_than_tokens_is_refused():
