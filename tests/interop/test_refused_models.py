@@ -10,6 +10,10 @@ from transformers import (
     LlamaModel,
     MistralConfig,
     MistralForCausalLM,
+    NllbMoeConfig,
+    NllbMoeModel,
+    PhimoeConfig,
+    PhimoeModel,
     Qwen2Config,
     Qwen2ForCausalLM,
     T5Config,
@@ -23,7 +27,7 @@ from transformers.models.gemma2 import Gemma2Config, Gemma2Model
 
 import longspan
 from longspan.errors import InputError, OptionError
-from longspan.interop.masks import create_padding_mask
+from longspan.interop.masks import create_padding_mask, order_of
 
 IDS = torch.arange(3, 27).repeat(2, 1)
 
@@ -115,6 +119,45 @@ def test_window_that_is_not_passed_on_is_refused():
         model(IDS)
 
 
+NLLB = NllbMoeConfig(
+    vocab_size=40,
+    d_model=32,
+    encoder_layers=1,
+    decoder_layers=1,
+    encoder_attention_heads=4,
+    decoder_attention_heads=4,
+    encoder_ffn_dim=24,
+    decoder_ffn_dim=24,
+    num_experts=2,
+)
+PHIMOE = PhimoeConfig(**GROUPED, sliding_window=4, num_local_experts=2)
+
+
+@pytest.mark.parametrize("attention", ["full", "local", "linear"])
+@pytest.mark.parametrize(
+    ("cls", "config", "message"),
+    [
+        (NllbMoeModel, NLLB, "the mask is causal, and the module's is_causal says bidirectional"),
+        (PhimoeModel, PHIMOE, "the mask has a sliding window, and the call has no"),
+    ],
+)
+@pytest.mark.parametrize("padded", [0, 5])
+def test_a_mask_that_says_more_than_the_call_is_refused(cls, config, message, padded, attention):
+    name = longspan.register_attention(attention)
+    torch.manual_seed(0)
+    model = cls._from_config(config, attn_implementation=name).eval()
+    mask = torch.arange(IDS.shape[1]).expand_as(IDS) >= padded
+    more = {"decoder_input_ids": IDS} if cls is NllbMoeModel else {}
+    with pytest.raises(InputError, match=message):
+        model(IDS, attention_mask=mask.long(), **more)
+
+
+@pytest.mark.parametrize("name", ["sinks", "indices", "block_indices"])
+def test_inputs_of_other_attentions_are_refused(name):
+    with pytest.raises(InputError, match=rf"\({name}\) is not supported"):
+        llama(full())(IDS, **{name: torch.zeros(1)})
+
+
 def test_bidirectional_mechanism_is_refused_in_a_causal_model():
     name = longspan.register_attention("nystrom")
     with pytest.raises(OptionError, match="causal=True is not supported"):
@@ -162,11 +205,14 @@ def test_masks_have_no_pairs():
     padding = torch.arange(8) < 6
     made = create_padding_mask(1, 8, 8, attention_mask=padding[None])
     assert torch.equal(made, padding[None, None, None])
-    assert create_padding_mask(1, 8, 8, attention_mask=torch.ones(1, 8)) is None
+    every = create_padding_mask(1, 8, 8, attention_mask=torch.ones(1, 8))
+    assert order_of(every) == (True, False, True)
+    assert len(create_padding_mask(9, 8, 8).untyped_storage()) == 1
     # A cache with room for 12 tokens, 5 of which are written before these 3.
     assert create_padding_mask(1, 3, 12, torch.tensor(5)).shape == (1, 1, 1, 8)
     window = sliding_window_causal_mask_function(4)
-    assert create_padding_mask(1, 8, 8, mask_function=window, local_size=4) is None
+    made = create_padding_mask(1, 8, 8, mask_function=window, local_size=4)
+    assert order_of(made) == (True, True, True)
     for function in (window, lambda b, h, q, k: causal_mask_function(b, h, q, k)):
         with pytest.raises(InputError, match="custom mask functions"):
             create_padding_mask(1, 8, 8, mask_function=function)

@@ -14,6 +14,7 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
+    BertModel,
     DebertaV2Config,
     DebertaV2Model,
     ElectraConfig,
@@ -24,6 +25,8 @@ from transformers import (
     RobertaModel,
     T5Config,
     T5EncoderModel,
+    ViTConfig,
+    ViTModel,
 )
 
 import longspan
@@ -224,6 +227,25 @@ def test_layers_and_reswap(tmp_path):
     assert (model(IDS)[0] - expected).abs().max() > 1e-3
     model.set_attn_implementation("sdpa")
     assert torch.equal(model(IDS)[0], expected)
+
+
+def test_record_of_another_model_with_the_same_configuration_is_not_saved(tmp_path):
+    config = copy.deepcopy(MODELS["bert"][1])
+    models = [BertModel(config).eval() for _ in range(2)]
+    longspan.swap(models[0], "local", window=3)
+    longspan.swap(models[1], "linear", layers=[0])
+    models[1].save_pretrained(tmp_path)
+    loaded = longspan.load_swapped(tmp_path).eval()
+    assert [x.name for x in mechanisms(loaded)] == ["linear"]
+    torch.testing.assert_close(loaded(IDS)[0], models[1](IDS)[0])
+
+
+def test_model_of_other_inputs_than_tokens_is_refused():
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+    model = ViTModel(ViTConfig(**sizes, intermediate_size=24, image_size=32, patch_size=8))
+    with pytest.raises(InputError, match="ViTModel cannot run on transformers' dummy inputs"):
+        longspan.swap(model, "full")
+    assert model.config._attn_implementation == "sdpa"
 
 
 def test_random_features_are_those_of_the_layer_and_are_saved(tmp_path):

@@ -11,12 +11,16 @@ from torch import Tensor, nn
 from longspan.attention import Attention, build
 from longspan.errors import InputError
 from longspan.interop.decoding import attend_last
+from longspan.interop.masks import order_of, real_keys
 
 REFUSED = {
     "softcap": "a cap on the scores (softcap)",
     "cache": "a paged cache (cache)",
     "cu_seq_lens_q": "packed sequences (cu_seq_lens_q)",
     "output_attentions": "weights as an output (output_attentions)",
+    "sinks": "a sink for each query (sinks)",
+    "indices": "a choice of keys by the model (indices)",
+    "block_indices": "a choice of keys by the model (block_indices)",
 }
 
 
@@ -99,9 +103,10 @@ class AttentionFunction:
             InputError: the call has something that the mechanism does not support.
         """
         causal = find_causality(module, is_causal)
-        _refuse_call(module, attention_mask, sliding_window, kwargs)
+        reasons = _order_refusals(attention_mask, causal, query.shape[2], sliding_window)
+        _refuse_call(module, attention_mask, sliding_window, kwargs, reasons)
         query, key, value = _autocast(query, key, value)
-        key_mask = None if attention_mask is None else attention_mask[:, 0, 0]
+        key_mask = real_keys(attention_mask)
         if key_mask is not None:
             # A cache of fixed size returns room for later tokens as well.
             key, value = (x[:, :, : key_mask.shape[1]] for x in (key, value))
@@ -124,11 +129,29 @@ class AttentionFunction:
         return out.transpose(1, 2).contiguous(), None
 
 
+def _order_refusals(
+    mask: Tensor | None, causal: bool, queries: int, window: int | None
+) -> list[str]:
+    """Return the reasons why a call is not what its mask says: transformers obeys the mask."""
+    reasons, order = [], order_of(mask)
+    if order and order.causal != causal and queries > 1:
+        kinds = ("bidirectional", "causal") if causal else ("causal", "bidirectional")
+        reasons.append("the mask is {}, and the module's is_causal says {}".format(*kinds))
+    if order and order.window != (window is not None):
+        kinds = ("no", "a") if window else ("a", "no")
+        reasons.append("the mask has {} sliding window, and the call has {}".format(*kinds))
+    return reasons
+
+
 def _refuse_call(
-    module: nn.Module, mask: Tensor | None, window: int | None, arguments: dict[str, Any]
+    module: nn.Module,
+    mask: Tensor | None,
+    window: int | None,
+    arguments: dict[str, Any],
+    reasons: list[str],
 ) -> None:
     """Raise InputError with every reason why a call is not supported by any mechanism."""
-    reasons = [
+    reasons = reasons + [
         f"{text} is not supported"
         for name, text in REFUSED.items()
         if arguments.get(name) is not None and arguments[name] is not False

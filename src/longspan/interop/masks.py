@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +30,33 @@ _PACKED = packed_sequence_mask_function(torch.zeros(1, 1)).__code__
 # Later than transformers 5.16.
 _remap = getattr(masking_utils, "remap_positions_for_packed_sequence", None)
 _REMAPPED = _remap and _remap(causal_mask_function, torch.zeros(1, 1)).__code__
+_ORDER = "longspan_order"  # of a mask
 _WINDOWS = (sliding_window_overlay(1).__code__, sliding_window_bidirectional_overlay(1).__code__)
+
+
+class Order(NamedTuple):
+    """Pairs that a mask of transformers excludes beyond padding, as its call should.
+
+    Attributes:
+        causal: whether keys after the query are excluded.
+        window: whether keys out of a sliding window are excluded.
+        every: whether all keys are real.
+    """
+
+    causal: bool
+    window: bool
+    every: bool
+
+
+def order_of(mask: Tensor | None) -> Order | None:
+    """Return the order of a mask that `create_padding_mask` made; None: it is not known."""
+    return None if torch.compiler.is_compiling() else getattr(mask, _ORDER, None)
+
+
+def real_keys(mask: Tensor | None) -> Tensor | None:
+    """Return the real keys (B, S) of a mask; None: all are."""
+    order = order_of(mask)
+    return None if mask is None or (order and order.every) else mask[:, 0, 0]
 
 
 def create_padding_mask(
@@ -46,11 +72,12 @@ def create_padding_mask(
     config: PretrainedConfig | None = None,
     **kwargs: Any,
 ) -> Bool[Tensor, "B 1 1 S"] | None:
-    """Return the keys that are real; None: all of them.
+    """Return the keys that are real; None, in a compiled model: all of them.
 
     The order of time and a sliding window reach the mechanism as `is_causal` and `sliding_window`
-    of the call, not in the mask. The signature is that of transformers, which passes a mask of four
-    axes on as it is: `generate` creates masks before a model asks for them.
+    of the call, not in the mask, whose `Order` the call is compared with. The signature is that of
+    transformers, which passes a mask of four axes on as it is: `generate` creates masks before a
+    model asks for them.
 
     Args:
         batch_size: B.
@@ -86,19 +113,23 @@ def create_padding_mask(
         )
     if attention_mask is not None and attention_mask.dim() != 2:
         raise InputError(f"attention_mask must be (B, S), got shape {tuple(attention_mask.shape)}")
-    written = kv_length
-    if causal_mask_function in parts:
+    written, causal = kv_length, causal_mask_function in parts
+    if causal:
         written = min(kv_length, int(q_offset) + q_length - kv_offset)
-    if attention_mask is None:
-        every = torch.ones(batch_size, written, dtype=torch.bool, device=device)
-        return None if written == kv_length else every[:, None, None]
-    missing = max(0, kv_offset + kv_length - attention_mask.shape[1])
-    # transformers hides the keys for which the mask has no column.
-    mask = F.pad(attention_mask.bool(), (0, missing))[:, kv_offset : kv_offset + written]
-    mask = mask[:, None, None]
-    if torch.compiler.is_compiling() or written < kv_length:
-        return mask
-    return None if bool(mask.all()) else mask
+    mask = torch.ones(1, dtype=torch.bool, device=device).expand(batch_size, written)  # one number
+    if attention_mask is not None:
+        missing = max(0, kv_offset + kv_length - attention_mask.shape[1])
+        # transformers hides the keys for which the mask has no column.
+        mask = F.pad(attention_mask.bool(), (0, missing))[:, kv_offset : kv_offset + written]
+    if torch.compiler.is_compiling():
+        return None if attention_mask is None and written == kv_length else mask[:, None, None]
+    every = written == kv_length and (attention_mask is None or bool(mask.all()))
+    return _with_order(mask[:, None, None], Order(causal, local_size is not None, every))
+
+
+def _with_order(mask: Tensor, order: Order) -> Tensor:
+    setattr(mask, _ORDER, order)
+    return mask
 
 
 def _refuse_own_attention(config: type) -> None:

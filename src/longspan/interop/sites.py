@@ -103,7 +103,7 @@ def find_sites(model: PreTrainedModel) -> list[Site]:
         with _probing(base), torch.no_grad():
             base(**{name: x.to(base.device) for name, x in base.dummy_inputs.items()})
         calls = _CALLS.get()
-    except (TypeError, ValueError, IndexError, RuntimeError) as error:
+    except (AttributeError, TypeError, ValueError, IndexError, RuntimeError) as error:
         raise InputError(
             f"{type(model).__name__} cannot run on transformers' dummy inputs, by which its "
             f"attention modules are found: {error}"

@@ -119,6 +119,12 @@ def detach(module: nn.Module) -> None:
     delattr(module, _ATTRIBUTE)
 
 
+def record_swaps(model: nn.Module) -> dict[str, dict[str, Any]]:
+    """Return the specification of every mechanism of a base model, by the name of its module."""
+    found = {name: getattr(x, _ATTRIBUTE, None) for name, x in model.named_modules()}
+    return {name: x.spec.to_dict() for name, x in found.items() if isinstance(x, Swapped)}
+
+
 def _choose(module: nn.Module, request: Request) -> Choice:
     swapped = getattr(module, _ATTRIBUTE, None)
     if not isinstance(swapped, Swapped):

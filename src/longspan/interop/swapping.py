@@ -13,7 +13,7 @@ from longspan.errors import InputError, LongspanError, OptionError
 from longspan.interop.building import Recipe, layer_index
 from longspan.interop.calls import may_be_cross_attention
 from longspan.interop.sites import Site, find_sites, set_implementation
-from longspan.interop.swapped import SWAPPED, Swapped, SwapSpec
+from longspan.interop.swapped import SWAPPED, Swapped, SwapSpec, record_swaps
 
 FIELD = "longspan_swap"  # of the model's configuration: specification by module name
 DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
@@ -93,13 +93,12 @@ def swap(
         raise InputError(f"{type(model).__name__} has no attention to replace: {reasons}")
     swaps = [(site, _make(site, recipe, model)) for site in targets]
     set_implementation(model, SWAPPED)
-    record = dict(getattr(model.config, FIELD, None) or {})
     for site, swapped in swaps:
         device = next(site.module.parameters()).device
         swapped.to(device=device).train(site.module.training)
         swapped.attach(site.module)
-        record[site.name] = swapped.spec.to_dict()
-    setattr(model.config, FIELD, record)
+    # From the modules: another model of the same configuration object may have left its record.
+    setattr(model.config, FIELD, record_swaps(model.base_model))
     gained = {site.name: sum(p.numel() for p in x.parameters()) for site, x in swaps}
     return SwapReport(attention, gained, exclusions, _notes(model, [x for _, x in swaps]))
 
