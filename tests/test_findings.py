@@ -278,5 +278,8 @@ def test_table_of_states_is_that_of_the_records(import_script):
         ]
         assert sum(x < 4 for x in of_size) >= 4
         assert len(of_size) == 6
+    window = scores["local", 35.0]
+    assert f"{statistics.mean(window):.0f} % with 35 KiB" in PROSE
+    assert max(window) < 95 < min(linear[2])
     assert max(scores["convolution", 3.0]) < 2
     assert min(scores["full", 16.8]) > 95
