@@ -53,7 +53,7 @@ def has_documents(texts: TextInputs) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Documents:
+class DocumentPlaces:
     """Places of the documents of a batch (B, T).
 
     Attributes:
@@ -67,7 +67,7 @@ class Documents:
     shape: tuple[int, int]
 
     @classmethod
-    def of(cls, positions: Tensor, shape: tuple[int, int]) -> "Documents":
+    def of(cls, positions: Tensor, shape: tuple[int, int]) -> "DocumentPlaces":
         """Return the documents of rows with these positions (B, T) or (1, T)."""
         first = torch.ones_like(positions[:, :1], dtype=torch.bool)
         begins = torch.cat((first, positions.diff(dim=1) <= 0), 1).expand(shape)
@@ -98,7 +98,9 @@ def mark_global_tokens(config: "LongspanConfig", texts: TextInputs) -> Bool[Tens
     """
     if config.default_global_tokens == "none" or not has_documents(texts):
         return default_global_mask(config, texts)
-    documents = Documents.of(cast(Tensor, texts.position_ids), cast(tuple[int, int], texts.shape))
+    documents = DocumentPlaces.of(
+        cast(Tensor, texts.position_ids), cast(tuple[int, int], texts.shape)
+    )
     padded = texts._replace(position_ids=None).map(documents.split)
     if padded.input_ids is not None:  # what stands at padding is no separator
         padded = padded._replace(input_ids=padded.input_ids.masked_fill(~documents.real, -1))
@@ -167,7 +169,7 @@ def _read_documents(forward: Callable, values: dict[str, Any], texts: TextInputs
         )
     shape = cast(tuple[int, int], texts.shape[:2])
     positions = cast(Tensor, texts.position_ids).expand(shape)
-    documents = Documents.of(positions, shape)
+    documents = DocumentPlaces.of(positions, shape)
     padded = texts._replace(position_ids=positions).map(documents.split)
     padded = padded._replace(attention_mask=documents.real)
     output = forward(**{**values, **padded._asdict(), "use_cache": False, "return_dict": True})
