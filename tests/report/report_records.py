@@ -32,6 +32,8 @@ from longspan.results import (
     ContextLoss,
     ContextUse,
     CrossEvaluation,
+    DocumentRow,
+    DocumentScores,
     EfficiencyRecord,
     ExampleScores,
     Failure,
@@ -382,6 +384,33 @@ def context_use(run: Result, losses: tuple[float, ...] = (1.5, 1.2, 1.0), **chan
         date="2026-03-02T12:00:00Z",
     )
     return dataclasses.replace(found, **changes)
+
+
+BINS = {
+    "local": [[0.55, 0.5, 20], [0.95, 0.9, 40]],
+    "TF-IDF": [[0.65, 0.75, 60]],
+    "shares of the classes": [],
+}
+
+
+def document_row(name, value, **options):
+    metrics = {"accuracy": value, "auc": None if name not in ("local", "TF-IDF") else 0.75}
+    fields = {"options": options, "metrics": metrics, "seconds": 1234.5, "calibration": BINS[name]}
+    return DocumentRow(name=name, **fields)
+
+
+def document_scores(run, value=0.8, **changes):
+    """Return the scores of a run on 60 documents, beside TF-IDF and a constant."""
+    others = [document_row("TF-IDF", 0.7, C=1), document_row("shares of the classes", 0.5)]
+    fields = {
+        **{"protocol": run.protocol, "mechanism": run.mechanism, "config_hash": run.config_hash},
+        **{"seed": run.seed, "task": run.task, "split": "test", "documents": 60},
+        **{"rows_sha256": "1" * 64, "covered_documents": 1.0, "covered_tokens": 1.0},
+        **{"class_weights": "none", "threshold": 0.5, "date": "2026-01-01T00:00:00+00:00"},
+        **{"rows": [document_row("local", value, length=512), *others], "p_value": 0.5},
+        **{"fewer_errors": [3, 2]},
+    }
+    return DocumentScores(**{**fields, **changes})
 
 
 def interval_of(values, metric, num_examples, sample=None, pooled=None):

@@ -4,39 +4,12 @@ from dataclasses import replace
 
 import altair as alt
 import pytest
-from report_records import build_leaderboard, lines, record
+from report_records import BINS, build_leaderboard, document_scores, lines, record
 
 from longspan.report.charts.figures import document_figures
 from longspan.report.context import Context, styles_of
 from longspan.report.output.page import render_page
 from longspan.report.sections import section_tables
-from longspan.results import DocumentRow, DocumentScores
-
-BINS = {
-    "local": [[0.55, 0.5, 20], [0.95, 0.9, 40]],
-    "TF-IDF": [[0.65, 0.75, 60]],
-    "shares of the classes": [],
-}
-
-
-def row(name, value, **options):
-    metrics = {"accuracy": value, "auc": None if name not in ("local", "TF-IDF") else 0.75}
-    fields = {"options": options, "metrics": metrics, "seconds": 1234.5, "calibration": BINS[name]}
-    return DocumentRow(name=name, **fields)
-
-
-def document_scores(run, value=0.8, **changes):
-    """Return the scores of a run on 60 documents, beside TF-IDF and a constant."""
-    others = [row("TF-IDF", 0.7, C=1), row("shares of the classes", 0.5)]
-    fields = {
-        **{"protocol": run.protocol, "mechanism": run.mechanism, "config_hash": run.config_hash},
-        **{"seed": run.seed, "task": run.task, "split": "test", "documents": 60},
-        **{"rows_sha256": "1" * 64, "covered_documents": 1.0, "covered_tokens": 1.0},
-        **{"class_weights": "none", "threshold": 0.5, "date": "2026-01-01T00:00:00+00:00"},
-        **{"rows": [row("local", value, length=512), *others], "p_value": 0.5},
-        **{"fewer_errors": [3, 2]},
-    }
-    return DocumentScores(**{**fields, **changes})
 
 
 @pytest.fixture

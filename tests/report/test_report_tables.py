@@ -19,6 +19,7 @@ from report_records import (
     context_use,
     cross_evaluation,
     curve,
+    document_scores,
     failure,
     lines,
     print_terminal,
@@ -105,6 +106,7 @@ def tables_of(only):
         evaluations=evaluations,
         sweep="training.learning_rate",
         context_uses=(context_use(first),),
+        documents=(document_scores(first),),
         efficiency=(EFFICIENCY, EFFICIENCY),
     )
     return section_tables(boards, context, only)

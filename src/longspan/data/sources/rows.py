@@ -166,10 +166,7 @@ def _has_lines(path: Path) -> bool:
 
 def _read_values(path: Path, encoding: str, report: ReadingReport) -> Iterator[Row]:
     """Yield the objects of a file, or of the array that it is, each with its first line."""
-    with texts.open_encoded(path, encoding) as file:
-        text = file.read(LARGE + 1)
-    if len(text) > LARGE:
-        raise DataError(f"{path} has more than {format_bytes(LARGE)} of text; split it")
+    text = _read_whole(path, encoding)
     place = _skip_space(text, 0)
     is_array = text.startswith("[", place)
     place = _skip_space(text, place + is_array)
@@ -191,6 +188,18 @@ def _read_values(path: Path, encoding: str, report: ReadingReport) -> Iterator[R
         raise _no_end(text, place, path)
     if is_array and _skip_space(text, place + 1) < len(text):
         raise DataError(f"{path} has text after its array; write all objects in one array")
+
+
+def _read_whole(path: Path, encoding: str) -> str:
+    """Return the text of a file, read in pieces: `read` would reserve the most that it may have."""
+    pieces, length = [], 0
+    with texts.open_encoded(path, encoding) as file:
+        while piece := file.read(texts.PIECE):
+            pieces.append(piece)
+            length += len(piece)
+            if length > LARGE:
+                raise DataError(f"{path} has more than {format_bytes(LARGE)} of text; split it")
+    return "".join(pieces)
 
 
 def _no_end(text: str, place: int, path: Path) -> DataError:

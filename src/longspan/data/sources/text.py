@@ -22,7 +22,7 @@ UTF8 = "utf-8"
 PACKED = (".gz", ".zst")
 LONGEST = 1 << 26  # characters of a line, paragraph, field or object that is read whole
 _SKIP_REMEDY = "correct it, or pass --skip-bad to leave such documents out and count them"
-_BLOCK = 1 << 20  # bytes decoded at a time
+PIECE = 1 << 20  # bytes, or characters, decoded at a time
 _MAX_REASONS = 5  # reasons that are kept for the report
 _BLANK_LINE = re.compile(r"\n[^\S\n]*(?=\n)")
 # Codecs without byte order mark; those with one are named without the suffix.
@@ -305,7 +305,7 @@ def _decode(path: Path, encoding: str) -> Iterator[str]:
     line, content = 1, b"-"
     with open_packed(path) as file, explain_damage(path):
         while content:
-            content = file.read(_BLOCK)  # the empty last one ends the decoding
+            content = file.read(PIECE)  # the empty last one ends the decoding
             try:
                 text = decoder.decode(content, not content)
             except UnicodeError as error:
