@@ -189,7 +189,7 @@ def recurrences(record: dict) -> list[str]:
         "`benchmarks/recurrences.py`: forward with backward of one causal call of our torch body, "
         f"one row of {record['heads']} heads of width {record['width']}, in turns with `linear` "
         "without a gate and with transformers' torch code of the same rule (Qwen3-Next, Kimi "
-        "Linear). The fastest of the turns counts.",
+        "Linear). The fastest of the turns counts; a dash was not measured.",
         "",
         environment(record),
         "",
@@ -197,16 +197,23 @@ def recurrences(record: dict) -> list[str]:
             f"| rule | numbers | {header} |",
             "|---|---|" + "---:|" * (3 * len(lengths)),
             (
-                [f"`{rule}`", dtype, *_recurrence_cells([cells[dtype, rule, x] for x in lengths])]
+                [
+                    f"`{rule}`",
+                    dtype,
+                    *_recurrence_cells([cells.get((dtype, rule, x)) for x in lengths]),
+                ]
                 for dtype, rule in dict.fromkeys(key[:2] for key in cells)
             ),
         ),
     ]
 
 
-def _recurrence_cells(rows: list[dict]) -> list[str]:
+def _recurrence_cells(rows: list[dict | None]) -> list[str]:
     texts = []
     for row in rows:
+        if row is None:
+            texts += ["–"] * 3
+            continue
         peer = row.get("over_transformers")
         texts += [f"{1e3 * row['ours']['minimum']:,.0f}", f"{row['over_linear']:.2f}"]
         texts.append("–" if peer is None else f"{peer:.2f}")
