@@ -10,6 +10,7 @@ import torch
 
 import tiny
 from longspan.arena.documents.evidence import (
+    Evidence,
     attribute,
     average_word,
     class_score,
@@ -18,6 +19,7 @@ from longspan.arena.documents.evidence import (
     sum_over_words,
     token_places,
 )
+from longspan.arena.documents.evidence_page import make_page
 from longspan.arena.finished_run import load_run
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.files import register_imports
@@ -249,3 +251,11 @@ def test_bad_pages_are_one_sentence_with_a_remedy(cli, folder, tmp_path, case):
     check_rejected(cli(*command), part)
     assert not (tmp_path / "p.csv").exists()
     assert (tmp_path / "taken.html").read_text() == "mine"
+
+
+def test_words_that_were_cut_off_are_not_among_the_strongest():
+    spans, values = np.array([[0, 3], [4, 7], [8, 11]]), np.array([0.5, np.nan, 0.0])
+    one = Evidence("one two six", "A", 0.75, spans, values, score=0.5, average=0.0, gap=0.0)
+    page = make_page([one], "run", 1)
+    assert "<small>one +0.50.</small>" in page
+    assert '<span class="cut">two</span>' in page

@@ -55,7 +55,7 @@ def _article(number: int, one: Evidence) -> str:
     words = (
         f"{html.escape(one.text[slice(*one.spans[x])])} {one.values[x]:+.2f}"
         for x in order
-        if one.values[x]  # not zero
+        if np.nan_to_num(one.values[x])  # read, and not zero
     )
     remark = ""
     if one.gap > COMPLETE and abs(one.score - one.average) > COMPLETE * abs(one.score):
