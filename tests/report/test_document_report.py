@@ -38,6 +38,15 @@ def test_runs_stand_beside_the_baselines_of_their_documents(source):
     assert [x["options"] for x in lines(first)][1:3] == ["length 512", "C 1"]
 
 
+def test_sets_that_differ_in_the_threshold_alone_are_all_listed(source):
+    board, context = source
+    first = context.documents[0]
+    thresholds = [replace(first, threshold=x) for x in (0.25, 0.5, 0.75)]
+    tables = section_tables([board], replace(context, documents=tuple(thresholds)), "documents")
+    assert len({x.title for x in tables}) == 3
+    assert tables[2].title.endswith(", 11111111, threshold 0.75")
+
+
 def test_reliability_has_the_bins_of_the_records(source):
     board, context = source
     first, second = document_figures(board, context)

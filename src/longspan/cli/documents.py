@@ -281,10 +281,9 @@ def _load_rows(scores: "DocumentScores", runs: Path) -> "Iterator[DocumentRow]":
     """Yield a row for each configuration that ran on the documents, with means over its seeds."""
     from longspan.results import DocumentScores, load_side_records
 
-    documents = (scores.task, scores.rows_sha256, scores.split, scores.threshold)
     by_name: dict[str, list[DocumentRow]] = {}
     for x in load_side_records(DocumentScores, [runs]):
-        if (x.task, x.rows_sha256, x.split, x.threshold) == documents:
+        if x.task == scores.task and x.scored == scores.scored:
             row = x.rows[0]
             by_name.setdefault(f"{x.protocol} {row.name} {x.config_hash}", []).append(row)
     for first, *others in by_name.values():
@@ -300,7 +299,7 @@ def _load_rows(scores: "DocumentScores", runs: Path) -> "Iterator[DocumentRow]":
 
 
 def _cells(row: "DocumentRow", metrics: list[str]) -> tuple[str, ...]:
-    options = ", ".join(f"{name} {x}" for name, x in row.options.items())
+    options = row.options_text
     return (
         f"{row.name} ({options})" if options else row.name,
         *("-" if x is None else f"{x:.3f}" for x in map(row.metrics.get, metrics)),

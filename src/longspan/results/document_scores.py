@@ -37,6 +37,11 @@ class DocumentRow:
     confusion: list[list[int]] = dataclasses.field(default_factory=list)
     calibration: list[list[float]] = dataclasses.field(default_factory=list)
 
+    @property
+    def options_text(self) -> str:
+        """Options as text; empty without any."""
+        return ", ".join(f"{name} {x}" for name, x in self.options.items())
+
 
 @settings
 class DocumentScores(SideRecord):
@@ -72,6 +77,11 @@ class DocumentScores(SideRecord):
     p_value: float | None
     fewer_errors: list[int] = dataclasses.field(default_factory=list)
     schema: int = _DOCUMENT_SCHEMA
+
+    @property
+    def scored(self) -> tuple[str, str, float]:
+        """Split, rows and threshold, which scores that compare share."""
+        return self.split, self.rows_sha256, self.threshold
 
     @property
     def metric(self) -> str:

@@ -14,7 +14,7 @@ def reliability(ways: Sequence[Way], title: str, styles: Styles) -> Spec | None:
     The dashed line is that of calibrated probabilities, the area of a mark the number of
     predictions. Baselines are gray.
     """
-    seeds = {name: len({x.seed for x in ways if x.name == name}) for name in map(_name, ways)}
+    seeds = {way.name: len({x.seed for x in ways if x.name == way.name}) for way in ways}
     points = [
         {
             **run_label(way.name, way.seed or 0, seeds[way.name] if way.label else 1),
@@ -43,7 +43,3 @@ def reliability(ways: Sequence[Way], title: str, styles: Styles) -> Spec | None:
         spec.layer("point", {**base, "size": size, "tooltip": about}, filled=True, opacity=0.9),
     ]
     return spec.layered_chart(points, layers, f"Reliability, {title}", height=spec.HEIGHT)
-
-
-def _name(way: Way) -> str:
-    return way.name

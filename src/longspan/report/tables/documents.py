@@ -48,19 +48,17 @@ def ways_by_documents(
     """
     lines = measured_task_rows(board, column, records)
     runs = [Way(line.row.label, x.seed, x, x.rows[0]) for line in lines for x in line.item]
-    runs.sort(key=lambda x: _documents(x.scores))
+    runs.sort(key=lambda x: x.scores.scored)
     titles: dict[str, list[Way]] = {}
-    for _, group in itertools.groupby(runs, key=lambda x: _documents(x.scores)):
+    for _, group in itertools.groupby(runs, key=lambda x: x.scores.scored):
         ways = list(group)
         first = ways[0].scores
         title = f"{board.columns[column].label}: {first.documents:,} documents of {first.split}"
-        numbered = title if title not in titles else f"{title}, {first.rows_sha256[:8]}"
-        titles[numbered] = [*ways, *(Way(None, None, first, row) for row in first.rows[1:])]
+        hashed = f"{title}, {first.rows_sha256[:8]}"
+        names = (title, hashed, f"{hashed}, threshold {first.threshold:g}")
+        name = next(x for x in names if x not in titles)
+        titles[name] = [*ways, *(Way(None, None, first, row) for row in first.rows[1:])]
     return titles
-
-
-def _documents(scores: DocumentScores) -> tuple[str, str, float]:
-    return scores.split, scores.rows_sha256, scores.threshold
 
 
 def documents(board: Leaderboard, records: Sequence[DocumentScores]) -> list[Table]:
@@ -79,7 +77,7 @@ def _columns(ways: Sequence[Way]) -> list[Column]:
     names = dict.fromkeys(name for way in ways for name in way.row.metrics)
     return [
         Column("Way", "text", value=_name_entry),
-        Column("Options", "text", value=_options),
+        Column("Options", "text", value=lambda x: x.row.options_text),
         Column("Seed", "higher", value=lambda x: x.seed),
         *(
             Column(
@@ -95,10 +93,6 @@ def _columns(ways: Sequence[Way]) -> list[Column]:
 
 def _name_entry(way: Way) -> Entry | Value:
     return way.name if way.label is None else mechanism_entry(way.label)
-
-
-def _options(way: Way) -> str:
-    return ", ".join(f"{name} {value}" for name, value in way.row.options.items())
 
 
 def _metric_entry(name: str, way: Way) -> Entry:
