@@ -89,9 +89,9 @@ class Head(LongspanPreTrainedModel):
             for auxiliary in (x.auxiliary_loss for x in encoded):
                 loss = loss if auxiliary is None else loss + auxiliary
             if labels is not None and items is not None:
-                items = items.to(loss.device) if isinstance(items, Tensor) else items
-                share = (labels != IGNORED).sum() / items
-                loss = loss * share.nan_to_num(0)  # no labels in any part
+                # Without labels in any part there are no items.
+                total = torch.as_tensor(items, device=loss.device).clamp(min=1)
+                loss = loss * ((labels != IGNORED).sum() / total)
         first = encoded[0].items() if encoded else ()
         shared = {name: x for name, x in first if hasattr(output, name)}
         values = output(**{**shared, "loss": loss, **fields})
