@@ -186,10 +186,10 @@ def recurrences(record: dict) -> list[str]:
     return [
         "## Recurrences against transformers",
         "",
-        "`benchmarks/recurrences.py`: forward with backward of one causal call of our torch body, "
-        f"one row of {record['heads']} heads of width {record['width']}, in turns with `linear` "
-        "without a gate and with transformers' torch code of the same rule (Qwen3-Next, Kimi "
-        "Linear). The fastest of the turns counts; a dash was not measured.",
+        "`benchmarks/recurrences.py`: forward with backward of one causal call of our torch code, "
+        f"batch size 1, {record['heads']} heads of width {record['width']}, interleaved with "
+        "`linear` without a gate and with transformers' torch code of the same rule (Qwen3-Next, "
+        "Kimi Linear). The fastest repeat counts; a dash was not measured.",
         "",
         environment(record),
         "",

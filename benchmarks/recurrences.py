@@ -1,11 +1,11 @@
-"""Recurrences on a CPU: the torch body against transformers' torch code of the same rule, in turns.
+"""Recurrences on a CPU: our torch code and transformers' of the same rule, interleaved.
 
     python benchmarks/recurrences.py --out benchmarks/results/recurrences-cpu.json
 
-Forward with backward of one causal call, one row of 8 heads of width 64. `over_transformers` is the
-time of transformers over ours (Qwen3-Next for `gated_delta`, Kimi Linear for `kimi_delta`),
+Forward with backward of one causal call, batch size 1, 8 heads of width 64. `over_transformers` is
+the time of transformers over ours (Qwen3-Next for `gated_delta`, Kimi Linear for `kimi_delta`),
 `over_linear` ours over that of causal `linear` attention without a gate, by the fastest of the
-turns.
+repeats.
 """
 
 import argparse

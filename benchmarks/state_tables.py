@@ -11,9 +11,10 @@ from statistics import fmean
 from typing import NamedTuple
 
 from recall_tables import cell_text, described, merit
+from step_chart import AXIS, CONFIG, NAME
 from table_parts import replace_between, table
 
-from longspan.report.charts.spec import quantitative
+from longspan.report.charts.spec import GRAY, quantitative
 from longspan.report.charts.styles import PRINT, save_chart
 from longspan.results import Result, load_results
 
@@ -23,7 +24,6 @@ PAGE, PICTURE = ROOT / "docs" / "findings.md", ROOT / "docs" / "state.svg"
 OPEN = "<!-- state, rendered by benchmarks/tables.py -->"
 PAIRS = 16
 FLOOR = 1 / PAIRS  # of the rule that answers with the last value
-GRAY = "#888888"
 
 
 class Style(NamedTuple):
@@ -137,18 +137,17 @@ def chart(cells: dict[Place, dict[float, list[Result]]]) -> dict:
     rows = points(cells)
     lines = [x for x in rows if x["best"]]
     drawn = [x for x in lines if STYLES[x["mechanism"]].color != GRAY]
-    axis = {"domain": False, "ticks": False, "gridOpacity": 0.5}
     x = {
         **quantitative("kibibytes"),
         "title": "state after 64 tokens, KiB",
         "scale": {"type": "log", "base": 2, "domain": [1, 100]},
-        "axis": {**axis, "values": [1, 2, 4, 8, 16, 32, 64], "labelFlush": False},
+        "axis": {**AXIS, "values": [1, 2, 4, 8, 16, 32, 64], "labelFlush": False},
     }
     y = {
         **quantitative("accuracy"),
         "title": f"recall of {PAIRS} pairs, % right",
         "scale": {"domain": [-2, 106]},
-        "axis": {**axis, "values": [0, 25, 50, 75, 100]},
+        "axis": {**AXIS, "values": [0, 25, 50, 75, 100]},
     }
     scale = {"domain": list(STYLES), "range": [x.color for x in STYLES.values()]}
     color = {"field": "mechanism", "type": "nominal", "scale": scale, "legend": None}
@@ -175,17 +174,16 @@ def chart(cells: dict[Place, dict[float, list[Result]]]) -> dict:
             },
             *(_label(next(x for x in lines if x["mechanism"] == name), place) for name in STYLES),
         ],
-        "config": {"view": {"stroke": None}, "axis": {"labelFontSize": 12, "titleFontSize": 12}},
+        "config": CONFIG,
     }
 
 
 def _label(first: dict, place: dict) -> dict:
     """Return the name of a mechanism beside its smallest state."""
     style = STYLES[first["mechanism"]]
-    text = {"type": "text", "align": style.align, "dx": style.dx, "dy": style.dy}
     return {
         "data": {"values": [first]},
-        "mark": {**text, "fontSize": 13, "fontWeight": 600},
+        "mark": {**NAME, "align": style.align, "dx": style.dx, "dy": style.dy},
         "encoding": {**place, "text": {"field": "mechanism", "type": "nominal"}},
     }
 

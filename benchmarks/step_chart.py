@@ -6,7 +6,7 @@ python benchmarks/step_chart.py
 from collections.abc import Iterable
 from pathlib import Path
 
-from longspan.report.charts.spec import quantitative
+from longspan.report.charts.spec import GRAY, quantitative
 from longspan.report.charts.styles import PRINT, assign_styles, save_chart
 from longspan.report.mechanisms import family_of
 from longspan.results import BASELINE, Measurement, load_efficiency
@@ -19,7 +19,10 @@ NAMED = (
     *("sparse_transformer", "transformer_xl", "compressive"),
 )
 BOUND, BOUND_NAME = "identity", "no attention"
-BLACK, GRAY = "#000000", "#888888"
+BLACK = "#000000"
+AXIS = {"domain": False, "ticks": False, "gridOpacity": 0.5}
+CONFIG = {"view": {"stroke": None}, "axis": {"labelFontSize": 12, "titleFontSize": 12}}
+NAME = {"type": "text", "fontSize": 13, "fontWeight": 600}  # of a line, beside it
 
 
 def points(measurements: Iterable[Measurement]) -> list[dict]:
@@ -40,19 +43,18 @@ def chart(rows: list[dict]) -> dict:
     """Return the chart: gray lines, named lines over them, names at their ends."""
     last = {x["mechanism"]: x for x in rows}  # lengths ascend
     shown = {BOUND: GRAY} | {name: color_of(name) for name in NAMED}
-    axis = {"domain": False, "ticks": False, "gridOpacity": 0.5}
     lengths = sorted({x["length"] for x in rows})
     x = {
         **quantitative("length"),
         "title": "tokens",
         "scale": {"type": "log", "base": 2, "domain": [lengths[0], 3 * lengths[-1]]},
-        "axis": {**axis, "values": lengths, "format": ",", "labelFlush": False},
+        "axis": {**AXIS, "values": lengths, "format": ",", "labelFlush": False},
     }
     y = {
         **quantitative("microseconds"),
         "title": "time of a training step per token, µs",
         "scale": {"type": "log", "domain": [8, 700]},
-        "axis": {**axis, "values": [10, 20, 50, 100, 200, 500]},
+        "axis": {**AXIS, "values": [10, 20, 50, 100, 200, 500]},
     }
     place = {"x": x, "y": y, "detail": {"field": "mechanism", "type": "nominal"}}
     color = {
@@ -62,7 +64,7 @@ def chart(rows: list[dict]) -> dict:
         "legend": None,
     }
     line = {"type": "line", "strokeWidth": 2.5, "point": {"size": 35}}
-    text = {"type": "text", "align": "left", "dx": 8, "fontSize": 13, "fontWeight": 600}
+    text = {**NAME, "align": "left", "dx": 8}
     label = {"field": "name", "type": "nominal"}
     others = [x for x in rows if x["mechanism"] not in shown]
     return {
@@ -85,7 +87,7 @@ def chart(rows: list[dict]) -> dict:
                 "encoding": {**place, "color": color, "text": label},
             },
         ],
-        "config": {"view": {"stroke": None}, "axis": {"labelFontSize": 12, "titleFontSize": 12}},
+        "config": CONFIG,
     }
 
 

@@ -298,3 +298,16 @@ def test_table_of_states_is_that_of_the_records(import_script):
     assert max(window) < 95 < min(linear[2])
     assert max(scores["convolution", 3.0]) < 2
     assert min(scores["full", 16.8]) > 95
+
+
+def test_picture_of_states_has_the_points_of_the_records(import_script):
+    tables = import_script("state_tables")
+    cells = tables.read_cells(load_results([tables.RECORDS]))
+    shown = re.findall(
+        r'aria-label="state after 64 tokens, KiB: ([\d.]+); recall of 16 pairs, % right: ([\d.]+); '
+        r'mechanism: (\w+)"',
+        tables.PICTURE.read_text(),
+    )
+    drawn = {(name, float(size), float(score)) for size, score, name in shown}
+    rows = tables.points(cells)
+    assert {(x["mechanism"], x["kibibytes"], x["accuracy"]) for x in rows} <= drawn
