@@ -3,6 +3,7 @@
 import ast
 import functools
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -262,6 +263,12 @@ def test_files_of_users_are_opened_by_one_function():
     """A link to a device, or a FIFO, fills the memory or blocks: `longspan.files.open_file`."""
     found = violations(lambda _, tree: opened_files(tree))
     assert not {file: x for file, x in found.items() if file not in MAY_OPEN_FILES}
+
+
+def test_files_of_tests_have_names_of_their_own():
+    """A second file of a name is an import error where the first one was collected before."""
+    names = Counter(x.name for x in TESTS.rglob("*.py") if x.name != "conftest.py")
+    assert not [name for name, number in names.items() if number > 1]
 
 
 def exact_comparisons(tree):

@@ -111,7 +111,7 @@ def test_line_ends_and_marks_of_files_are_normalized(tmp_path):
 
 
 def test_lines_and_paragraphs_are_documents(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "_BLOCK", 7)
+    monkeypatch.setattr(text, "PIECE", 7)
     path = tmp_path / "a.txt"
     path.write_text("one\ntwo\n\n \t\nthree\nfour\n\n")
     assert read(path, document="line")[0] == {
@@ -124,7 +124,7 @@ def test_lines_and_paragraphs_are_documents(tmp_path, monkeypatch):
 
 
 def test_files_in_another_encoding_are_refused_or_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "_BLOCK", 5)
+    monkeypatch.setattr(text, "PIECE", 5)
     (tmp_path / "a.txt").write_text("naïve", encoding="utf-8")
     (tmp_path / "b.txt").write_text("one\ntwo\ncafé\n", encoding="latin-1")
     with pytest.raises(
@@ -177,7 +177,7 @@ def test_bad_lines_of_jsonl_are_refused_with_their_number_or_counted(
 @pytest.mark.parametrize("unit", ["line", "paragraph"])
 def test_long_lines_of_text_are_refused_with_their_number_or_counted(tmp_path, monkeypatch, unit):
     monkeypatch.setattr(text, "LONGEST", 100)
-    monkeypatch.setattr(text, "_BLOCK", 30)
+    monkeypatch.setattr(text, "PIECE", 30)
     path = tmp_path / "a.txt"
     end = "\n" if unit == "line" else "\n\n"
     path.write_text(end.join(["one", "x" * 300, "two", ""]))

@@ -20,7 +20,7 @@ def small_pieces(monkeypatch):
     """Read and tokenize in pieces that are small beside the corpora of these tests."""
     for module in (documents, tokenizing):
         monkeypatch.setattr(module, "PART", 1 << 11)
-    monkeypatch.setattr(text, "_BLOCK", 1 << 11)
+    monkeypatch.setattr(text, "PIECE", 1 << 11)
     monkeypatch.setattr(store, "_BUFFER", 1 << 11)
     monkeypatch.setattr(tokenizing, "BATCH", 1 << 12)
 
