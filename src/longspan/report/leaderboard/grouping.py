@@ -355,12 +355,14 @@ def _several_codes(runs: Sequence[Result]) -> list[str]:
 
 
 def _alarms(runs: Sequence[Result]) -> list[str]:
-    descriptions = [
-        f"{alarm.kind} on {run.task} (seed {run.seed}, step {alarm.step})"
-        for run in runs
-        for alarm in run.alarms
+    """Return the alarms by kind; the section of alarms has each one's step."""
+    seeds = Counter(run.task for run in runs)
+    raised = Counter((alarm.kind, run.task) for run in runs for alarm in run.alarms)
+    texts = [
+        f"{kind} on {task} ({number} of {count(seeds[task], 'seed')})"
+        for (kind, task), number in raised.items()
     ]
-    return [f"Alarms: {', '.join(descriptions)}."] if descriptions else []
+    return [f"Alarms: {', '.join(texts)}."] if texts else []
 
 
 def _failure(one: Failure) -> str:

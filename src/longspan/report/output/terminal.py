@@ -61,6 +61,8 @@ class _Fitted:
         optional = sorted(set(range(len(columns))) - set(shown), key=lambda i: -columns[i].priority)
         useful = [i for i in optional if columns[i].priority > MINOR]
         for i in (*useful, None, *optional[len(useful) :]):
+            if i not in (*useful, None) and not set(useful) <= set(shown):
+                break  # no minor column in the place of a useful one
             more = shown if i is None else sorted([*shown, i])
             more_details = "interval" if i is None else details
             grid = _grid(self.table, more, more_details)
@@ -80,6 +82,7 @@ def _grid(table: Table, shown: Sequence[int], details: Details) -> Grid:
         caption=Text("\n".join([*table.notes, *_left_out(table, shown)])),
         caption_justify="left",
         box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
         pad_edge=False,
     )
     rows = [[_text(row[i], details) for i in shown] for row in (*table.rows, *table.footer)]

@@ -69,6 +69,14 @@ _RANKING_RULE = (
     "other row. Underlined: beaten by the bold one alone, and beats the rest. "
     f"↑: beats {BASELINE}. ↓: is beaten by {BASELINE}."
 )
+_TIME_RULE = (
+    "Solved: seeds that reach the validation score in brackets, which ends their training; the "
+    "others are censored at their last step. Steps: median over seeds to the first evaluation with "
+    "that score (Kaplan and Meier). Their 95 % intervals are those of Wilson, and of Brookmeyer "
+    "and Crowley, which takes six seeds. Rows are sorted by the share of seeds, then by steps. On "
+    "such a task one row beats another if p < 0.05 in a log-rank test over all splits of their "
+    "seeds, after Holm's correction for the pairs that can reach it; scores rank nothing."
+)
 LEGEND = (
     "Scores: mean over seeds on test. Below: the 95 % interval, the margin over the majority class "
     "or, where it is better, over the best rule without a model, and the number of "
@@ -81,15 +89,7 @@ LEGEND = (
     "other seeds.\n"
     f"A mean needs a score on each of its tasks, in one metric. In a mean of six, {SIXTH} counts "
     f"as {100 * FAILED:.0f} % where nothing was learned. Costs need all tasks; memory is the "
-    "largest."
-)
-_TIME_RULE = (
-    "Solved: seeds that reach the validation score in brackets, which ends their training; the "
-    "others are censored at their last step. Steps: median over seeds to the first evaluation with "
-    "that score (Kaplan and Meier). Their 95 % intervals are those of Wilson, and of Brookmeyer "
-    "and Crowley, which takes six seeds. Rows are sorted by the share of seeds, then by steps. On "
-    "such a task one row beats another if p < 0.05 in a log-rank test over all splits of their "
-    "seeds, after Holm's correction for the pairs that can reach it; scores rank nothing."
+    f"largest.\n{_TIME_RULE}"
 )
 AT_CHANCE = "at chance"
 _ALONE = "Ranked among each other alone: rows that override"
@@ -139,7 +139,6 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
             *([f"{_ALONE} {group.overrides}."] if group.overrides else []),
             *_numbered(board, group),
             *_intervals(group),
-            *time_notes(board),
             *_unscored_rules(board),
         ),
     )
