@@ -401,6 +401,9 @@ def test_terminal_shows_a_line_a_row_and_what_fits_by_priority(tasks, width):
     shown = [x for x in table.columns if x.name not in left_out]
     assert all(word in head for x in shown for word in x.name.split())
     assert not {x.name for x in table.columns if x.priority == REQUIRED} & set(left_out)
+    # Columns of lower priority never stand in the place of one of a higher.
+    lost = [x.priority for x in table.columns if x.name in left_out]
+    assert not lost or max(lost) <= min(x.priority for x in shown)
     assert all(sum(name in line for line in lines) == 1 for name in names)
     assert width in (100, 140) or ("35.9–36.1" in text) == (width == 300)
     assert "+18.6" not in text
@@ -408,6 +411,13 @@ def test_terminal_shows_a_line_a_row_and_what_fits_by_priority(tasks, width):
     assert "Left out" not in wide
     assert all(word in wide for x in table.columns for word in x.name.split())
     assert re.search(r"^ +35.9–36.1 .*\n .*\+18.6 · 2 seeds", wide, re.M)
+
+
+def test_alarms_of_a_row_are_counted_by_kind_and_task():
+    alarms = [Alarm(kind="chance", step=step, message="at chance") for step in (100, 150)]
+    runs = [record(seed=seed, alarms=alarms[seed : seed + 1]) for seed in range(3)]
+    table = leaderboard(build_leaderboard(runs))
+    assert "[1] Alarms: chance on listops (2 of 3 seeds)." in table.notes
 
 
 def rules_of(**scores):
