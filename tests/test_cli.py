@@ -83,6 +83,8 @@ FLAGS = {
     "data import TASK": {*SHARED, *TASK, "PATH", "TASK"},
     "data import texts": {*LABELS, *SHARED, *TASK, "PATH"},
     "data import summaries": {*SUMMARY, *SHARED, *TASK, "PATH"},
+    "data import questions": {*HELD_OUT, *SHARED, *TASK, "PATH", "--answer", "--context",
+                              "--delimiter", "--encoding", "--question"},
     "data import corpus": {*HELD_OUT, *READING, *SHARED, *TASK, "PATH", "--objective",
                            "--tokenizer", "--vocabulary", "--weights"},
     "data import beir": {*HELD_OUT, *SHARED, *TASK, "PATH"},

@@ -25,6 +25,7 @@ from longspan.cli.importing import (
     HeldOutOptions,
     Kind,
     LabelOptions,
+    QuestionOptions,
     SummaryOptions,
     import_files,
     tokenizer,
@@ -175,6 +176,12 @@ _KINDS: dict[Kind, tuple[type[HeldOutOptions], str, str]] = {
         "from a hash of the text.",
     ),
     "summaries": (SummaryOptions, f"{_FILES}.", "Make a task whose model writes summaries."),
+    "questions": (
+        QuestionOptions,
+        f"JSON file in the format of SQuAD, or a {_FILES}.",
+        "Make a task whose model marks answers in documents. Questions about one document are in "
+        "one split.",
+    ),
     "corpus": (
         CorpusOptions,
         "Text files, tables, patterns or folders of them, or hf:NAME.",

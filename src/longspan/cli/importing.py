@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from longspan.data.sources.table import Source
     from longspan.data.sources.text import FileFormat
 
-Kind = Literal["texts", "summaries", "corpus", "beir", "dpr"]
+Kind = Literal["texts", "summaries", "questions", "corpus", "beir", "dpr"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _held_out = "Share of the texts to hold out, or a file, folder or hf:NAME."
 _tested = f"{_held_out[:-1]}; of texts with classes or numbers 0: no test split."
@@ -130,6 +130,23 @@ class SummaryOptions(RowOptions):
     """Options of texts with summaries; None or False if not given."""
 
     summary: Annotated[Text, option("--summary", "Column of the summaries of the texts.")] = None
+
+
+@options
+class QuestionOptions(HeldOutOptions, FormatOptions):
+    """Options of questions; None or False if not given."""
+
+    question: Annotated[Text, option("--question", "Column of the questions.", "question")] = None
+    context: Annotated[
+        Text, option("--context", "Column of the documents that have the answers.", "context")
+    ] = None
+    answer: Annotated[Text, option("--answer", "Column of the answers.", "answer")] = None
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The given columns, by what they have."""
+        names = ("question", "context", "answer")
+        return {x: column for x in names if (column := getattr(self, x)) is not None}
 
 
 @options
@@ -258,6 +275,8 @@ def import_files(kind: Kind, paths: Sequence[str], options: HeldOutOptions, cach
     _check_free(name, kind)
     if isinstance(options, CorpusOptions):
         _import_corpus(name, paths, options, cache)
+    elif isinstance(options, QuestionOptions):
+        _import_questions(name, read_source(paths[0]), options, cache)
     elif isinstance(options, RowOptions):
         _import_texts(name, read_source(paths[0]), options, cache, kind)
     else:
@@ -289,13 +308,19 @@ def _check_free(name: str, kind: Kind) -> None:
         TASKS,
         BeirTask,
         ImportedCorpus,
+        OwnQuestions,
         OwnSummaries,
         OwnTexts,
         imported_names,
     )
 
-    collections = {"beir": (BeirTask,), "dpr": (BeirTask,)}
-    bases = {"corpus": (ImportedCorpus,), **collections}.get(kind, (OwnTexts, OwnSummaries))
+    others = {
+        "corpus": (ImportedCorpus,),
+        "questions": (OwnQuestions,),
+        "beir": (BeirTask,),
+        "dpr": (BeirTask,),
+    }
+    bases = others.get(kind, (OwnTexts, OwnSummaries))
     kinds = {
         "a mechanism": MECHANISMS,
         "a protocol": {*protocol_names(), OWN},
@@ -451,6 +476,32 @@ def _print_texts(described: "TextsDescription") -> None:
     }
     counts = described.counts
     print_counts(counts, {name: text for name, text in messages.items() if name in counts})
+
+
+def _import_questions(name: str, source: "Source", options: QuestionOptions, cache: Path) -> None:
+    """Import questions, and print what was left out."""
+    from longspan.data.own_splits import TEST, VALIDATION
+    from longspan.tasks.questions.imports import QuestionColumns, import_questions
+
+    with Activity(err, f"reading {source}"):
+        described = import_questions(
+            cache,
+            name,
+            source,
+            {VALIDATION: options.validation, TEST: options.test},
+            QuestionColumns(**options.columns),
+            options.form(),
+            replace=options.replace,
+        )
+    messages = {
+        "empty": "row|rows without a question or document was|were left out",
+        "without_answer": "question|questions without an answer was|were left out",
+        "answers_misplaced": "answer|answers is|are not at the given place, or not in the "
+        "document; scores count it|them, training does not",
+        "in_another_split": "training question|questions about a document of a held-out split was|"
+        "were left out",
+    }
+    print_counts(described.counts, messages)
 
 
 def _import_corpus(name: str, paths: Sequence[str], options: CorpusOptions, cache: Path) -> None:

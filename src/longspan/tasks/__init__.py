@@ -12,6 +12,7 @@ from longspan.tasks.documents.own_texts import OwnSummaries, OwnTexts
 from longspan.tasks.imported import imported_names, register_imported
 from longspan.tasks.info import Published, TaskInfo
 from longspan.tasks.language.corpora import CorpusStreamTask, CorpusTask, ImportedCorpus
+from longspan.tasks.questions.imports import OwnQuestions
 from longspan.tasks.ranking.beir import BeirTask
 from longspan.tasks.registry import TASKS, build, configure, register
 from longspan.tasks.scoring import IGNORE
@@ -29,6 +30,7 @@ __all__ = [
     "CorpusStreamTask",
     "CorpusTask",
     "ImportedCorpus",
+    "OwnQuestions",
     "OwnSummaries",
     "OwnTexts",
     "Published",

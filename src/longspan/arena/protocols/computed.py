@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from longspan.data.imports.texts import TextsDescription
-from longspan.tasks import TASKS, BeirTask, OwnSummaries, OwnTexts, build, imported_names
+from longspan.tasks import (
+    TASKS,
+    BeirTask,
+    OwnQuestions,
+    OwnSummaries,
+    OwnTexts,
+    build,
+    imported_names,
+)
 from longspan.tasks.info import LANGUAGE_MODELING
 from longspan.tasks.ranking.imports import BeirDescription
 
@@ -38,7 +46,7 @@ def _other_tasks() -> tuple[str, ...]:
 
 def imports() -> tuple[str, ...]:
     """Return the names of the imports with targets."""
-    return tuple(imported_names(OwnTexts, OwnSummaries, BeirTask))
+    return tuple(imported_names(OwnTexts, OwnSummaries, OwnQuestions, BeirTask))
 
 
 def _positions(task: str) -> dict[str, dict[str, Any]]:
@@ -64,6 +72,8 @@ def _import_values(task: str, **limits: int) -> dict[str, dict[str, Any]]:
     vectors = {}
     if issubclass(cls, BeirTask):
         options = _retrieval_options(cls.description)
+    elif issubclass(cls, OwnQuestions):
+        options = {"length": _length(cls.description.document_bytes, "bytes")}
     elif issubclass(cls, OwnSummaries):
         options = _summary_options(cls.description)
     else:

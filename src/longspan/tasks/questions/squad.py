@@ -52,7 +52,7 @@ from longspan.wording import counted
 
 Extent = Literal["paragraph", "article"]
 
-_SEPARATOR = "\n"  # of joined paragraphs
+PASSAGE_SEPARATOR = "\n"  # of joined paragraphs
 
 
 def read_squad(path: Path, report: Report, extent: Extent = "paragraph") -> list[Question]:
@@ -112,7 +112,7 @@ def _read_article(article: Any, where: str, extent: Extent, report: Report) -> I
     contexts = [field(x, "context", str, y) for x, y in zip(paragraphs, places, strict=True)]
     # Files of one's own may lack titles.
     document = str(article.get("title", where))
-    whole, firsts = join_passages(contexts, _SEPARATOR)
+    whole, firsts = join_passages(contexts, PASSAGE_SEPARATOR)
     parts = zip(paragraphs, places, contexts, firsts, strict=True)
     for paragraph, place, context, first in parts:
         is_joined = extent == "article"
@@ -162,18 +162,24 @@ _OTHER_METRICS = (TOKEN_F1_MLQA.name, EXACT_MATCH_MLQA.name)
 
 
 @settings
-class SquadOptions(QuestionOptions):
-    """Encoding, context, and the share of articles that are held out."""
+class AnswerOptions(QuestionOptions):
+    """Encoding, context and language."""
 
     context: Extent = setting(
         "document of a question: its paragraph, or all paragraphs of its article", "paragraph"
     )
-    validation: Share = setting("share of the training articles that validation holds out", 0.1)
     language: Language = setting(
         "language of the answers: en: scored as in the evaluation of SQuAD; any other: as in that "
         "of MLQA, with the articles of the language, and scripts without spaces in characters",
         "en",
     )
+
+
+@settings
+class SquadOptions(AnswerOptions):
+    """Encoding, context, and the share of articles that are held out."""
+
+    validation: Share = setting("share of the training articles that validation holds out", 0.1)
 
 
 @register
@@ -228,9 +234,15 @@ class Squad(QuestionTask):
         """Yield the questions; questions about one article are in one split."""
         train, test = self.find_source(data).firsts.values()
         questions = read_squad(train, reports["train"], self.options.context)
+        tested = read_squad(test, reports["test"], self.options.context)
+        if shared := {x.document for x in questions} & {x.document for x in tested}:
+            raise DataError(
+                f"{train} and {test} share {counted(len(shared), 'article|articles')}, such as "
+                f"{min(shared)!r}, which those of SQuAD do not; import other files by `longspan "
+                "data import questions`, which holds documents out"
+            )
         yield from _assign(train, questions, {VALIDATION: self.options.validation})
-        for question in read_squad(test, reports["test"], self.options.context):
-            yield "test", question
+        yield from (("test", question) for question in tested)
 
 
 @settings

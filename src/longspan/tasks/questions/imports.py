@@ -1,0 +1,274 @@
+"""Import of questions of one's own: checks, splits by document, and a copy in the cache.
+
+An import is a folder `<cache>/questions/<name>`: a file in the format of SQuAD 1.1 for each split,
+see `squad`, and import.json, the description. The original files are not needed afterwards.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from longspan.data.imports.stored import ImportDescription, covered, resolve_splits
+from longspan.data.json_files import JsonFiles, load_json
+from longspan.data.own_splits import DROPPED, SPLITS, TRAIN, assign_splits
+from longspan.data.sources.table import Source, read_table
+from longspan.data.sources.text import FileFormat
+from longspan.errors import DataError
+from longspan.files import write_json
+from longspan.tasks.base import Split, Task
+from longspan.tasks.imported import ImportedTask, make_task, makes_tasks
+from longspan.tasks.questions.encoding import Question, join_passages
+from longspan.tasks.questions.mentions import Span, find_mentions
+from longspan.tasks.questions.squad import (
+    PASSAGE_SEPARATOR,
+    AnswerOptions,
+    Squad,
+    read_squad,
+)
+from longspan.tasks.source_report import Report
+
+HELD_OUT_SHARE = 0.1
+Article = dict[str, Any]  # title and paragraphs, in the format of SQuAD 1.1
+_COUNTS = ("empty", "without_answer", "answers_misplaced", "in_another_split")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuestionColumns:
+    """Columns of a table of questions; a column `id`, if there is one, has their identifiers."""
+
+    question: str = "question"
+    context: str = "context"
+    answer: str = "answer"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuestionsDescription(ImportDescription):
+    """Description of imported questions, as stored.
+
+    `sizes` are questions. `counts` are rows without question or document; questions without an
+    answer; answers that are not in their document; and training questions about a document that a
+    held-out file has too.
+
+    Attributes:
+        files: files that the questions are from, by split.
+        document_bytes: 95th percentile of the lengths of documents, with the question.
+    """
+
+    folder: ClassVar[str] = "questions"
+    noun: ClassVar[str] = "set of questions"
+
+    files: dict[str, str]
+    document_bytes: int
+
+
+def import_questions(
+    cache: Path,
+    name: str,
+    source: Source,
+    held_out: Mapping[int, float | Source | None],
+    columns: QuestionColumns,
+    form: FileFormat,
+    *,
+    replace: bool = False,
+) -> QuestionsDescription:
+    """Read questions, split them by document and store them; nothing is written if a check fails.
+
+    A document is an article of a file in the format of SQuAD, known by its title or else by its
+    text, or the context of a row of a table. All questions about it are in one split.
+
+    Args:
+        cache: folder of built data sets.
+        name: name of the task.
+        source: JSON file in the format of SQuAD 1.1 or 2.0, or a table.
+        held_out: share of the documents, or source, of validation and test; None: the default.
+        columns: columns of a table.
+        form: format of a table.
+        replace: replace another import of the same name.
+
+    Raises:
+        OptionError: the name or a share is invalid, or the name is taken.
+        DataError: a file is missing or malformed, or has too few documents.
+        RunError: the cache cannot be written.
+    """
+    no_sources: dict[int, Source] = {}  # of splits in the file itself
+    sources, shares = resolve_splits(held_out, no_sources, HELD_OUT_SHARE, "document")
+    sources = {TRAIN: source, **sources}
+    counts: Counter[str] = Counter()
+    articles = {x: _read_articles(y, columns, form, counts) for x, y in sources.items()}
+    splits = _assign(articles, shares, counts)
+    rows = [question for each in splits.values() for question in _questions(each)]
+    content = json.dumps([splits[x] for x in sorted(splits)], ensure_ascii=False)
+    files: dict[str, str] = {SPLITS[x]: _file_name(y) for x, y in sources.items()}
+    files |= {SPLITS[x]: f"{share:g} of the documents" for x, share in shares.items()}
+    described = QuestionsDescription(
+        name=name,
+        rows_sha256=hashlib.sha256(content.encode()).hexdigest(),
+        sizes={SPLITS[x]: sum(1 for _ in _questions(y)) for x, y in sorted(splits.items())},
+        counts={x: counts[x] for x in _COUNTS},
+        files=files,
+        document_bytes=covered([len(f"{x['question']} {y}".encode()) for x, y in rows]),
+    )
+
+    def write(part: Path) -> QuestionsDescription:
+        for split, each in splits.items():
+            write_json(_split_file(part, SPLITS[split]), {"data": each})
+        return described
+
+    return QuestionsDescription.store(cache, name, write, replace=replace)
+
+
+def _read_articles(
+    source: Source, columns: QuestionColumns, form: FileFormat, counts: Counter[str]
+) -> list[Article]:
+    """Return the articles of a file in the format of SQuAD, or of a table."""
+    if not isinstance(source, Path) or source.suffix not in (".json", ".gz"):
+        return _read_rows(source, columns, form, counts)
+    is_json = source.name.removesuffix(".gz").endswith(".json")
+    content = load_json(source) if is_json else None
+    if not isinstance(content, dict) or "data" not in content:
+        return _read_rows(source, columns, form, counts)
+    report = Report()
+    read_squad(source, report)  # every check, with the places in this file
+    counts.update(report.counts)
+    articles: list[Article] = content["data"]
+    numbers = itertools.count()
+    for _, record in ((x, y) for z in articles for x in z["paragraphs"] for y in x["qas"]):
+        record["id"] = str(record.get("id", next(numbers)))
+    return articles
+
+
+def _read_rows(
+    source: Source, columns: QuestionColumns, form: FileFormat, counts: Counter[str]
+) -> list[Article]:
+    """Return an article for each context of a table; answers are marked wherever they stand.
+
+    Raises:
+        DataError: the table is malformed, lacks a column, or has an identifier twice.
+    """
+    table = read_table(source, form)
+    values = [table.column(getattr(columns, x.name)) for x in dataclasses.fields(columns)]
+    ids = table.column("id") if "id" in table.names else [*map(str, range(len(table.rows)))]
+    if repeated := [x for x, number in Counter(ids).items() if number > 1]:
+        raise DataError(f"{table.path}: column 'id' has {repeated[0]!r} twice; number the rows")
+    contexts: dict[str, list[Any]] = {}
+    for name, question, context, answer in zip(ids, *values, strict=True):
+        if not question or not context:
+            counts["empty"] += 1
+            continue
+        spans = _places(answer, context)
+        counts["without_answer"] += not answer
+        counts["answers_misplaced"] += bool(answer) and not spans
+        answers = [{"text": context[start:end], "answer_start": start} for start, end in spans]
+        if answer and not answers:
+            # It scores the question, and marks no token.
+            answers = [{"text": answer, "answer_start": -1}]
+        record = {"id": name, "question": question, "answers": answers}
+        contexts.setdefault(context, []).append(record)
+    return [{"paragraphs": [{"context": x, "qas": y}]} for x, y in contexts.items()]
+
+
+def _places(answer: str, context: str) -> list[Span]:
+    """Return the places of an answer, as words, or else as text, as in scripts without spaces."""
+    if not answer:
+        return []
+    found = [(x.start(), x.end()) for x in re.finditer(re.escape(answer), context)]
+    return find_mentions(context, [answer]) or found
+
+
+def _assign(
+    articles: Mapping[int, list[Article]], shares: Mapping[int, float], counts: Counter[str]
+) -> dict[int, list[Article]]:
+    """Return the articles of each split; those of training that a held-out file has are left out.
+
+    Raises:
+        DataError: a split has no question with an answer.
+    """
+    rows = [(split, article) for split, each in articles.items() for article in each]
+    initial = np.array([split for split, _ in rows], np.int8)
+    assigned = assign_splits([(_document(x),) for _, x in rows], initial, shares).splits
+    splits: dict[int, list[Article]] = {split: [] for split in range(len(SPLITS))}
+    for split, (_, article) in zip(assigned.tolist(), rows, strict=True):
+        if split == DROPPED:
+            counts["in_another_split"] += sum(1 for _ in _questions([article]))
+        else:
+            splits[split].append(article)
+    for split, each in splits.items():
+        if not any(True for _ in _questions(each)):
+            raise DataError(
+                f"no question with an answer is left for {SPLITS[split]}; add documents, or choose "
+                "another share"
+            )
+    return splits
+
+
+def _document(article: Article) -> str:
+    """Return what tells an article from others: its title, or else its text."""
+    contexts = [paragraph["context"] for paragraph in article["paragraphs"]]
+    return str(article.get("title") or join_passages(contexts, PASSAGE_SEPARATOR)[0])
+
+
+def _questions(articles: list[Article]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the questions with an answer, and their contexts."""
+    for article in articles:
+        for paragraph in article["paragraphs"]:
+            for record in paragraph["qas"]:
+                if any(answer["text"] for answer in record["answers"]):
+                    yield record, paragraph["context"]
+
+
+def _file_name(source: Source) -> str:
+    return source.name if isinstance(source, Path) else str(source)
+
+
+def _split_file(folder: Path, split: Split) -> Path:
+    return folder / f"{split}.json"
+
+
+class OwnQuestions(ImportedTask, Squad):
+    """Questions of an import; subclasses are made by `_make`."""
+
+    Options = AnswerOptions
+    description: ClassVar[QuestionsDescription]
+
+    def find_source(self, data: Path | None) -> JsonFiles:
+        """Return the stored files, one for each split."""
+        files = {split: (_split_file(self.folder, split),) for split in SPLITS}
+        return JsonFiles(form="import", path=self.folder, files=files)
+
+    def read(
+        self, data: Path | None, reports: Mapping[Split, Report]
+    ) -> Iterator[tuple[Split, Question]]:
+        """Yield the questions of each split."""
+        for split, path in self.find_source(data).firsts.items():
+            for question in read_squad(path, reports[split], self.options.context):
+                yield split, question
+
+
+@makes_tasks(QuestionsDescription)
+def _make(folder: Path, description: QuestionsDescription) -> type[Task]:
+    """Return the task class of an import."""
+    return make_task(
+        OwnQuestions,
+        folder,
+        description,
+        description.files[SPLITS[TRAIN]],
+        version=1,
+        summary="Mark the answer to a question in a document.",
+        vocab_size=Squad.info.vocab_size,
+        num_classes=Squad.info.num_classes,
+        metrics=Squad.info.metrics,
+        head=Squad.info.head,
+        notes=(
+            "All questions about a document are in one split. Answers are scored as in the "
+            "official evaluation of SQuAD, against all reference answers; those in another "
+            "language than English (`language`) as in the evaluation of MLQA."
+        ),
+    )

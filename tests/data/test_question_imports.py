@@ -1,0 +1,161 @@
+"""Import of questions of one's own: files of SQuAD's format and tables, splits without leaks."""
+
+import csv
+import itertools
+import json
+
+import pytest
+
+from longspan.data.own_splits import TEST, VALIDATION
+from longspan.data.sources.text import FileFormat
+from longspan.errors import DataError, OptionError
+from longspan.tasks import build, register_imported
+from longspan.tasks.questions.imports import QuestionColumns, QuestionsDescription, import_questions
+from longspan.tasks.source_report import Report
+from question_files import squad_article, write_squad
+
+pytestmark = pytest.mark.usefixtures("no_imports")
+SPLITS = ("train", "validation", "test")
+COLUMNS = ("question", "context", "answer")
+ROWS = [
+    row
+    for n in range(12)
+    for row in (
+        (f"Who lives in house {n}?", f"In house {n} lives Ann{n}, a painter.", f"Ann{n}"),
+        (f"What is Ann{n}?", f"In house {n} lives Ann{n}, a painter.", "a painter"),
+    )
+]
+
+
+def write_table(path, rows, header=COLUMNS):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def run_import(folder, source, name="faq", *, replace=False, **options):
+    held_out = {VALIDATION: options.pop("validation", None), TEST: options.pop("test", None)}
+    columns = QuestionColumns(**options)
+    cache = folder / "cache"
+    return import_questions(cache, name, source, held_out, columns, FileFormat(), replace=replace)
+
+
+def read_splits(folder, name="faq"):
+    """Return the stored questions of each split."""
+    register_imported(folder / "cache")
+    questions = list(build(name, {}).read(None, {split: Report() for split in SPLITS}))
+    return {split: [q for s, q in questions if s == split] for split in SPLITS}
+
+
+def test_questions_about_one_document_are_in_one_split(tmp_path):
+    described = run_import(tmp_path, write_table(tmp_path / "faq.csv", ROWS))
+    splits = read_splits(tmp_path)
+    assert {split: len(x) for split, x in splits.items()} == described.sizes
+    assert sum(described.sizes.values()) == len(ROWS)
+    contexts = {split: {q.context for q in x} for split, x in splits.items()}
+    assert all(contexts.values())
+    assert not any(a & b for a, b in itertools.combinations(contexts.values(), 2))
+    for question in itertools.chain(*splits.values()):
+        texts = {question.context[start:end] for start, end in question.spans}
+        assert texts == set(question.references)
+
+
+def test_splits_depend_on_neither_format_nor_order(tmp_path):
+    run_import(tmp_path, write_table(tmp_path / "faq.csv", ROWS))
+    lines = [json.dumps(dict(zip(COLUMNS, row, strict=True))) for row in reversed(ROWS)]
+    (tmp_path / "faq.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    run_import(tmp_path, tmp_path / "faq.jsonl", "other")
+    one, two = (
+        {s: {q.text for q in x} for s, x in read_splits(tmp_path, name).items()}
+        for name in ("faq", "other")
+    )
+    assert one == two
+
+
+def test_documents_of_a_held_out_file_are_left_out_of_training(tmp_path):
+    rows = write_table(tmp_path / "all.csv", ROWS)
+    test = write_table(tmp_path / "test.csv", ROWS[:6])
+    described = run_import(tmp_path, rows, test=test)
+    assert described.counts["in_another_split"] == 6
+    splits = read_splits(tmp_path)
+    assert {q.text for q in splits["test"]} == {row[0] for row in ROWS[:6]}
+    held_out = {q.context for q in splits["test"]}
+    assert not held_out & {q.context for q in (*splits["train"], *splits["validation"])}
+
+
+@pytest.mark.parametrize("has_titles", [True, False])
+def test_files_of_squads_format_are_split_by_article(tmp_path, has_titles):
+    articles = [squad_article(f"T{n}") for n in range(20)]
+    for n, article in enumerate(articles):
+        for paragraph in article["paragraphs"]:
+            paragraph["context"] += f" Number {n % 10}."  # each article is there twice
+        article["title"] = f"T{n % 10}"
+        if not has_titles:
+            del article["title"]
+    described = run_import(tmp_path, write_squad(tmp_path / "faq.json", articles))
+    assert sum(described.sizes.values()) == 40
+    splits = read_splits(tmp_path)
+    contexts = [{q.context for q in x} for x in splits.values()]
+    assert not any(a & b for a, b in itertools.combinations(contexts, 2))
+
+
+@pytest.mark.parametrize(
+    ("answer", "texts"),
+    [
+        ("ann", ["Ann", "ann"]),  # words, in any case, and no part of Hannah
+        ("nnah", ["nnah"]),  # no word of its own
+        ("Bob", []),
+    ],
+)
+def test_answers_of_tables_are_marked_where_they_stand(tmp_path, answer, texts):
+    row = ("Who?", "Hannah met Ann, and ann left.", answer)
+    described = run_import(tmp_path, write_table(tmp_path / "faq.csv", [*ROWS, row]))
+    assert described.counts["answers_misplaced"] == (not texts)
+    (question,) = [q for x in read_splits(tmp_path).values() for q in x if q.text == "Who?"]
+    assert [question.context[start:end] for start, end in question.spans] == texts
+    assert question.references == tuple(dict.fromkeys(texts or [answer]))
+
+
+def test_other_columns_identifiers_and_rows_without_answer(tmp_path):
+    rows = [(f"q{n:03}", *row) for n, row in enumerate(ROWS)]
+    rows += [("q900", "Why?", ROWS[0][1], ""), ("q901", "", ROWS[0][1], "Ann0")]
+    table = write_table(tmp_path / "faq.csv", rows, ("id", "asked", "page", "reply"))
+    described = run_import(tmp_path, table, question="asked", context="page", answer="reply")
+    assert (described.counts["without_answer"], described.counts["empty"]) == (1, 1)
+    ids = {q.id for x in read_splits(tmp_path).values() for q in x}
+    assert ids == {row[0] for row in rows[:-2]}
+
+
+REFUSED = {
+    "no column 'answer'": lambda p: write_table(p, ROWS, ("question", "context", "reply")),
+    "column 'id' has 'a' twice": lambda p: write_table(
+        p, [("a", *row) for row in ROWS], ("id", *COLUMNS)
+    ),
+    "1 different text cannot fill 3 splits": lambda p: write_table(p, ROWS[:2]),
+    "no question with an answer is left": lambda p: write_table(p, [(*x[:2], "") for x in ROWS]),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_bad_tables_are_refused_and_nothing_is_stored(tmp_path, message):
+    with pytest.raises(DataError, match=message):
+        run_import(tmp_path, REFUSED[message](tmp_path / "faq.csv"))
+    assert not QuestionsDescription.find(tmp_path / "cache")
+
+
+def test_another_import_of_a_name_is_refused(tmp_path):
+    run_import(tmp_path, write_table(tmp_path / "faq.csv", ROWS))
+    run_import(tmp_path, tmp_path / "faq.csv")
+    other = write_table(tmp_path / "more.csv", ROWS[2:])
+    with pytest.raises(OptionError, match="name of another set of questions"):
+        run_import(tmp_path, other)
+    assert run_import(tmp_path, other, replace=True).sizes != {}
+
+
+def test_files_of_squad_that_share_articles_are_refused(tmp_path):
+    articles = [squad_article(f"T{n}") for n in range(5)]
+    write_squad(tmp_path / "train-v1.1.json", articles)
+    write_squad(tmp_path / "dev-v1.1.json", articles[4:])
+    reports = {split: Report() for split in SPLITS}
+    with pytest.raises(DataError, match=r"share 1 article, such as 'T4'.*data import questions"):
+        list(build("squad", {}).read(tmp_path, reports))
