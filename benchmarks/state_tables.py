@@ -2,7 +2,8 @@
 
     python benchmarks/state_tables.py
 
-The records are those of `recall-state`, by mechanism, bytes of state and learning rate.
+The records are those of `recall-state`, by mechanism, bytes of state, learning rate, and the function
+after the convolution.
 """
 
 from collections.abc import Iterable, Sequence
@@ -56,66 +57,83 @@ class Place(NamedTuple):
     row: str
 
 
+class Setting(NamedTuple):
+    """Column of the table: what else was tried at a size."""
+
+    has_silu: bool
+    rate: float
+
+    @property
+    def name(self) -> str:
+        """Heading of the column."""
+        return f"{'SiLU, ' * self.has_silu}rate {self.rate:.0e}"
+
+
+Cells = dict[Place, dict[Setting, list[Result]]]
+
+
 def main() -> None:
     cells = read_cells(load_results([RECORDS]))
     PAGE.write_text(replace_between(PAGE.read_text(), OPEN, render(cells)))
     save_chart(chart(cells), PICTURE, PRINT)
 
 
-def read_cells(runs: Iterable[Result]) -> dict[Place, dict[float, list[Result]]]:
-    """Return the runs by row, mechanisms with more solved runs first, and by learning rate."""
-    cells: dict[Place, dict[float, list[Result]]] = {}
+def read_cells(runs: Iterable[Result]) -> Cells:
+    """Return the runs by row, mechanisms with more solved runs first, and by setting."""
+    cells: Cells = {}
     for run in runs:
         assert run.decoding_state is not None
         assert run.config.task.options["pairs"] == PAIRS
-        place = Place(run.mechanism, run.decoding_state.num_bytes, run.row_name)
-        rates = cells.setdefault(place, {})
-        rates.setdefault(run.config.training.learning_rate, []).append(run)
+        row = run.row_name.removesuffix("-silu")
+        place = Place(run.mechanism, run.decoding_state.num_bytes, row)
+        has_silu = run.config.model.short_convolution_activation == "silu"
+        setting = Setting(has_silu, run.config.training.learning_rate)
+        cells.setdefault(place, {}).setdefault(setting, []).append(run)
     best: dict[str, float] = {}
-    for place, by_rate in cells.items():
-        score = fmean(run.score() for run in best_runs(by_rate))
+    for place, settings in cells.items():
+        score = fmean(run.score() for run in best_runs(settings))
         best[place.mechanism] = max(score, best.get(place.mechanism, 0))
     order = sorted(cells, key=lambda x: (-best[x.mechanism], x))
     return {place: cells[place] for place in order}
 
 
-def best_runs(by_rate: dict[float, list[Result]]) -> Sequence[Result]:
-    """Return the runs of the learning rate that is best on validation."""
-    return max(by_rate.values(), key=merit)
+def best_runs(settings: dict[Setting, list[Result]]) -> Sequence[Result]:
+    """Return the runs of the setting that is best on validation."""
+    return max(settings.values(), key=merit)
 
 
-def render(cells: dict[Place, dict[float, list[Result]]]) -> list[str]:
-    """Return the table of every row at every learning rate, and what was run."""
-    rates = sorted({rate for by_rate in cells.values() for rate in by_rate})
-    names = " | ".join(f"rate {rate:.0e}" for rate in rates)
+def render(cells: Cells) -> list[str]:
+    """Return the table of every row in every setting, and what was run."""
+    columns = sorted({setting for settings in cells.values() for setting in settings})
+    names = " | ".join(setting.name for setting in columns)
     rows = (
         [
             f"`{place.mechanism}`",
-            f"{place.num_bytes / 1024:.1f}{' (grows)' if grows(by_rate) else ''}",
-            f"{next(iter(by_rate.values()))[0].num_parameters:,}",
-            *(cell_text(by_rate.get(rate)) for rate in rates),
+            f"{place.num_bytes / 1024:.1f}{' (grows)' if grows(settings) else ''}",
+            f"{next(iter(settings.values()))[0].num_parameters:,}",
+            *(cell_text(settings.get(setting)) for setting in columns),
         ]
-        for place, by_rate in cells.items()
+        for place, settings in cells.items()
     )
     header = f"| recall of {PAIRS} pairs | state, KiB | parameters | {names} |"
-    runs = [run for by_rate in cells.values() for x in by_rate.values() for run in x]
+    runs = [run for settings in cells.values() for x in settings.values() for run in x]
     return [
-        *table(header, f"|---|{'---:|' * (2 + len(rates))}", rows),
+        *table(header, f"|---|{'---:|' * (2 + len(columns))}", rows),
         described(runs),
         "",
     ]
 
 
-def grows(by_rate: dict[float, list[Result]]) -> bool:
+def grows(settings: dict[Setting, list[Result]]) -> bool:
     """Return whether the state of a row grows with the text."""
-    return any(run.decoding_state.grows for runs in by_rate.values() for run in runs)
+    return any(run.decoding_state.grows for runs in settings.values() for run in runs)
 
 
-def points(cells: dict[Place, dict[float, list[Result]]]) -> list[dict]:
-    """Return the accuracy of each seed of each row, at the rate that is best on validation."""
+def points(cells: Cells) -> list[dict]:
+    """Return the accuracy of each seed of each row, in the setting that is best on validation."""
     rows = []
-    for place, by_rate in cells.items():
-        runs = best_runs(by_rate)
+    for place, settings in cells.items():
+        runs = best_runs(settings)
         best = max(runs, key=lambda run: run.score("validation"))
         rows += [
             {
@@ -129,7 +147,7 @@ def points(cells: dict[Place, dict[float, list[Result]]]) -> list[dict]:
     return rows
 
 
-def chart(cells: dict[Place, dict[float, list[Result]]]) -> dict:
+def chart(cells: Cells) -> dict:
     """Return the chart: a point for each seed, lines through the best one of each size.
 
     Gray mechanisms, which stay at chance at some size, have points alone.
