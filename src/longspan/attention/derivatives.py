@@ -22,7 +22,8 @@ def has_transforms() -> bool:
 
 def values_of(x: Tensor) -> Tensor:
     """Return the values of a tensor in all calls that `torch.func.vmap` computes at once."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(x):
+    # torch.compile does not trace these functions.
+    while not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(x):
         x = torch._C._functorch.get_unwrapped(x)
     return x
 
