@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from contract import HEADS, assert_near, check_contract, global_masks, gradients, key_masks, qkv
+from contract import (
+    HEADS,
+    assert_equals_reference,
+    assert_near,
+    check_contract,
+    global_masks,
+    gradients,
+    key_masks,
+    qkv,
+)
 from test_bigbird import block_sets
 from transformers.models.big_bird import modeling_big_bird as hf
 
@@ -181,6 +190,9 @@ def test_repeats_obey_contract(sampling, training):
         g = torch.Generator().manual_seed(0)
         attention.draws[:] = torch.randint(-1, 17, attention.draws.shape, generator=g)
     check_contract(attention, lengths=(1, 9, 33, 50))
+    for kind, real in key_masks(50).items():
+        label = f"queries of padded keys, {kind}"
+        assert_equals_reference(attention, qkv(50), label, key_mask=real)
 
 
 def test_repeated_block_counts_as_often_as_it_is_given():

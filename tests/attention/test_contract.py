@@ -370,6 +370,26 @@ def test_torch_func_transforms_equal_plain_calls(name, causal, backend, kind):
 
 
 @every_mechanism
+@pytest.mark.filterwarnings("ignore")  # torch's own, on the performance of its operators
+def test_gradients_of_each_sample_have_its_own_masks(name, causal, backend):
+    attention = build_small(name, causal, backend)
+
+    def loss(*sample):
+        q, k, v, mask, *own = (x[None] for x in sample)
+        more = dict(zip(["global_mask"], own, strict=False))
+        return run_or_skip(attention, q, k, v, mask, **more).pow(2).sum()
+
+    for global_mask in global_masks(name, 33):
+        leaves, real = [x.requires_grad_() for x in qkv(33)], key_masks(33)["holes"]
+        total = run_or_skip(attention, *leaves, real, global_mask=global_mask).pow(2).sum()
+        expected = torch.autograd.grad(total, leaves, materialize_grads=True)
+        masks = [real] if global_mask is None else [real, global_mask]
+        of_sample = torch.func.vmap(torch.func.grad(loss, (0, 1, 2)))
+        for attention.max_global_tokens in (None, 33)[: len(masks)]:
+            assert_near(of_sample(*qkv(33), *masks), expected, "gradient of a sample")
+
+
+@every_mechanism
 @pytest.mark.parametrize("kind", ["none", "ragged"])
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own use
 def test_forward_mode_equals_the_reference_or_raises(name, causal, backend, kind):

@@ -176,6 +176,19 @@ def test_global_projections_start_as_copies_of_loaded_ones():
     torch.testing.assert_close(out, expected, atol=1e-10, rtol=1e-10)
 
 
+def test_checkpoints_without_the_layer_leave_the_mechanism_as_it_is():
+    """A head or an adapter loaded with strict=False once replaced trained global projections."""
+    module = make("longformer", global_projections=True)
+    fill_state(module)
+    model = nn.ModuleDict({"self_attn": module, "head": nn.Linear(2, 2)}).double()
+    expected = {key: x.clone() for key, x in module.state_dict().items()}
+    for state in ({}, {"self_attn.out_proj.bias": expected["out_proj.bias"]}):
+        missing, _ = model.load_state_dict(model["head"].state_dict(prefix="head.") | state, False)
+        assert "self_attn.mechanism.projections.query.weight" in missing
+        for key, x in module.state_dict().items():
+            assert torch.equal(x, expected[key]), key
+
+
 @pytest.mark.parametrize("name", sorted(MECHANISMS))
 def test_rows_depend_on_values_only(name):
     """Query, key and value may be one tensor, copies of it, or views of another layout."""

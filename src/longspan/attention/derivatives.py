@@ -20,6 +20,14 @@ def has_transforms() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
+def values_of(x: Tensor) -> Tensor:
+    """Return the values of a tensor in all calls that `torch.func.vmap` computes at once."""
+    # torch.compile does not trace these functions.
+    while not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(x):
+        x = torch._C._functorch.get_unwrapped(x)
+    return x
+
+
 def apply_function(function: type[Function], *inputs: Any) -> Any:
     """Apply an autograd function, whose forward mode is its method `tangents`.
 

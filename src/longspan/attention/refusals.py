@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from longspan.attention.derivatives import values_of
 from longspan.attention.inputs import Inputs, LayerInput
 from longspan.attention.ops.open_sizes import is_open
 from longspan.attention.relative_bias import RelativeBias
@@ -269,7 +270,8 @@ def global_token_refusals(
     if torch.compiler.is_compiling() or count.device.type != "cpu" or isinstance(count, FakeTensor):
         torch._assert_async(count <= most, reason)
         return []
-    return [f"{reason}, got {int(count)}"] if int(count) > most else []
+    largest = int(values_of(count).max())
+    return [f"{reason}, got {largest}"] if largest > most else []
 
 
 def layer_input_refusals(k: Tensor, layer_input: Any, supported: bool) -> list[str]:

@@ -240,9 +240,14 @@ class MultiheadAttention(nn.MultiheadAttention):
         self._qkv_same_embed_dim = same
 
     def _load_from_state_dict(self, state_dict, prefix, *args):
-        """Complete a checkpoint of torch with the current tensors of the mechanism."""
+        """Complete a checkpoint of torch with the current tensors of the mechanism.
+
+        Others, such as that of a head loaded with `strict=False`, leave the mechanism as it is.
+        """
         super()._load_from_state_dict(state_dict, prefix, *args)
-        if not any(name.startswith(prefix + OWN) for name in state_dict):
+        has_own = any(name.startswith(prefix + OWN) for name in state_dict)
+        query = "q_proj_weight" if self.in_proj_weight is None else "in_proj_weight"
+        if prefix + query in state_dict and not has_own:
             self._copy_projections()
             tensors = self.mechanism.state_dict(prefix=prefix + OWN)
             state_dict.update(tensors)

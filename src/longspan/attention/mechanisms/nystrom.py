@@ -24,6 +24,7 @@ from torch import Tensor, baddbmm
 
 from longspan.attention.base import Attention, Traits, register
 from longspan.attention.derivatives import differentiable_gradients, has_transforms
+from longspan.attention.dispatch import without_autocast
 from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.convolution import convolve_values, make_depthwise_conv
 from longspan.attention.ops.open_sizes import fit_block, is_open
@@ -212,13 +213,19 @@ class _Iterate(torch.autograd.Function):
         if torch.is_grad_enabled():
             function = partial(_iterate, len(terms) // 4)
             return *differentiable_gradients(function, (A, terms[0]), grad), None
-        dA = torch.zeros_like(A)
-        for n in range(len(terms) - 4, -1, -4):
-            Z, X, P, R = terms[n : n + 4]
-            dR = (Z.mT @ grad).mul_(-1 / 4)
-            dP = X.mT @ dR  # with the sign of -P
-            dX = baddbmm(dR, dR, P.mT, beta=15, alpha=-1).sub_(dP, alpha=7)
-            dX = dX.baddbmm_(dP, X.mT).baddbmm_(X.mT, dP)
-            dA.baddbmm_(dX, Z.mT)
-            grad = baddbmm(grad, grad, R.mT, beta=13 / 4, alpha=-1 / 4).baddbmm_(A.mT, dX)
-        return dA, grad, None
+        with without_autocast(grad.device):
+            return *_gradients(A, terms, grad), None
+
+
+def _gradients(A: Tensor, terms: list[Tensor], grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of A and of the first iterate, from the terms of every iteration."""
+    dA = torch.zeros_like(A)
+    for n in range(len(terms) - 4, -1, -4):
+        Z, X, P, R = terms[n : n + 4]
+        dR = (Z.mT @ grad).mul_(-1 / 4)
+        dP = X.mT @ dR  # with the sign of -P
+        dX = baddbmm(dR, dR, P.mT, beta=15, alpha=-1).sub_(dP, alpha=7)
+        dX = dX.baddbmm_(dP, X.mT).baddbmm_(X.mT, dP)
+        dA.baddbmm_(dX, Z.mT)
+        grad = baddbmm(grad, grad, R.mT, beta=13 / 4, alpha=-1 / 4).baddbmm_(A.mT, dX)
+    return dA, grad

@@ -8,7 +8,7 @@ no key counts twice. Xiong et al. 2022, section 3.
 import torch
 from torch import Tensor
 
-from longspan.attention.derivatives import apply_function
+from longspan.attention.derivatives import apply_function, values_of
 from longspan.attention.ops.open_sizes import fit_block
 from longspan.attention.ops.softmax import softmax_attention
 from longspan.attention.relative_bias import RelativeBias
@@ -183,7 +183,7 @@ def count_slots(is_global: Tensor, fixed: int, global_mask: Tensor | None, most:
     if is_global.is_meta or torch.compiler.is_exporting():
         raise InputError("global_mask has no values to count: build with max_global_tokens=")
     # torch.compile stops its graph here unless max_global_tokens is given.
-    return int(is_global.sum(1).max())
+    return int(values_of(is_global.sum(1)).max())
 
 
 def replace_global_rows(

@@ -1,7 +1,6 @@
 """Segments of a sequence, and pooling over them."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -32,7 +31,8 @@ def segment_tokens(real: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 def membership_matrix(index: Tensor, most: int, dtype: torch.dtype) -> Tensor:
     """Return the matrix (B, 1, most, T) with one at the tokens of each segment, else zero."""
-    return F.one_hot(index, most + 1)[..., :-1].mT.to(dtype)[:, None]
+    segment = torch.arange(most, device=index.device)[:, None]
+    return (index[:, None] == segment).to(dtype)[:, None]
 
 
 def averaging_matrix(member: Tensor) -> Tensor:

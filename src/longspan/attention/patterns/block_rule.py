@@ -182,7 +182,10 @@ class BlockRule:
             random = pick_blocks(draws, row, low, high, left)
         near = [row, row - 1] + [torch.where(row + 1 < blocks, row + 1, -1)] * (not self.causal)
         if self.repeats:
-            near += [torch.where(row > 1, 0, -1), torch.where(row < blocks - 2, blocks - 1, -1)]
+            # Queries of the first and the last block, and of padding behind, draw none.
+            random = torch.where((row > 0) & (row < blocks - 1), random, -1)
+            far = (row < blocks - 2) | ((row > blocks) & (blocks > 1))
+            near += [torch.where(row > 1, 0, -1), torch.where(far, blocks - 1, -1)]
         lists = torch.cat([x.expand(*random.shape[:3], -1) for x in (*near, random)], 3)
         if not (is_open(rows) or self.repeats) and start + rows < lists.shape[3]:
             # There are fewer blocks than slots: drop empty slots.
