@@ -229,6 +229,19 @@ def test_layers_and_reswap(tmp_path):
     assert torch.equal(model(IDS)[0], expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "lost"),
+    [
+        ("indexed", {}, True),
+        ("linear", {"feature_map": "hedgehog", "distillation": True}, True),
+        ("linear", {"feature_map": "hedgehog"}, False),
+    ],
+)
+def test_a_loss_that_the_model_does_not_add_is_reported(name, options, lost):
+    report = longspan.swap(make("bert"), name, **options)
+    assert ("the auxiliary loss is added in longspan's models only" in str(report)) == lost
+
+
 def test_record_of_another_model_with_the_same_configuration_is_not_saved(tmp_path):
     config = copy.deepcopy(MODELS["bert"][1])
     models = [BertModel(config).eval() for _ in range(2)]

@@ -168,6 +168,11 @@ def _notes(model: PreTrainedModel, mechanisms: list[Swapped]) -> tuple[str, ...]
     if frozen := sum(p.numel() for swapped in mechanisms for p in swapped.frozen):
         inputs = " and ".join(mechanism.traits.inputs)
         notes.append(f"{frozen:,} parameters of unused projections are frozen: only {inputs} used")
+    if mechanism.has_auxiliary_loss:
+        notes.append(
+            "the auxiliary loss is added in longspan's models only: here, what learns from it alone "
+            "keeps its initial values"
+        )
     if mechanism.redraw_every is not None:
         notes.append("features are redrawn in longspan's training loop only")
     return tuple(notes)

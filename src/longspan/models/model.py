@@ -153,6 +153,8 @@ class LongspanModel(LongspanPreTrainedModel):
                 reasons.append("all queries must be in one process (traits.cross)")
             if layer.mechanism.causal:
                 reasons.append("causal=True aligns the last query with the last key")
+            if layer.mechanism.has_auxiliary_loss:
+                reasons.append("its auxiliary loss reads whole sequences")
             if reasons:
                 raise OptionError(
                     f"{layer.mechanism.name} does not support context parallelism: "
