@@ -6,6 +6,7 @@ from tiny_transformers import CAUSAL, MODELS
 
 import longspan
 import tiny
+from longspan.errors import InputError
 
 
 @torch.no_grad()
@@ -25,6 +26,31 @@ def compile_model(name):
             compiled(ids, position_ids=positions, **arguments)
         assert "supports no packed sequences" in str(refusal.value)
     return float(difference.abs().max())
+
+
+@torch.no_grad()
+def refuse_compiled():
+    """Return what a compiled model says whose mask and modules contradict each other."""
+    cls, config = MODELS["llama"]
+    config._attn_implementation = longspan.register_attention("local", window=3)
+    model = cls(config).eval()
+    for module in model.modules():
+        if hasattr(module, "is_causal"):
+            module.is_causal = False
+    refusals = []
+    for mask in (None, torch.ones(2, 20, dtype=torch.long)):
+        torch.compiler.reset()
+        with pytest.raises(InputError) as refusal:
+            torch.compile(model, backend="eager")(
+                torch.ones(2, 20, dtype=torch.long), attention_mask=mask, use_cache=False
+            )
+        refusals.append(str(refusal.value))
+    return refusals
+
+
+def test_compiled_models_compare_mask_and_call():
+    for refusal in tiny.call_elsewhere(refuse_compiled):
+        assert "the mask is causal, and the module's is_causal says bidirectional" in refusal
 
 
 @pytest.mark.parametrize(

@@ -229,15 +229,34 @@ def test_layers_and_reswap(tmp_path):
     assert torch.equal(model(IDS)[0], expected)
 
 
-def test_record_of_another_model_with_the_same_configuration_is_not_saved(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "options", "lost"),
+    [
+        ("indexed", {}, True),
+        ("linear", {"feature_map": "hedgehog", "distillation": True}, True),
+        ("linear", {"feature_map": "hedgehog"}, False),
+    ],
+)
+def test_a_loss_that_the_model_does_not_add_is_reported(name, options, lost):
+    report = longspan.swap(make("bert"), name, **options)
+    assert ("the auxiliary loss is added in longspan's models only" in str(report)) == lost
+
+
+def test_models_of_one_configuration_object_record_their_own_swaps(tmp_path):
     config = copy.deepcopy(MODELS["bert"][1])
-    models = [BertModel(config).eval() for _ in range(2)]
+    models = [BertModel(config).eval() for _ in range(3)]
     longspan.swap(models[0], "local", window=3)
     longspan.swap(models[1], "linear", layers=[0])
-    models[1].save_pretrained(tmp_path)
-    loaded = longspan.load_swapped(tmp_path).eval()
-    assert [x.name for x in mechanisms(loaded)] == ["linear"]
-    torch.testing.assert_close(loaded(IDS)[0], models[1](IDS)[0])
+    for model, names in zip(models, (["local"] * 2, ["linear"]), strict=False):
+        model.save_pretrained(tmp_path / names[0])
+        loaded = longspan.load_swapped(tmp_path / names[0]).eval()
+        assert [x.name for x in mechanisms(loaded)] == names
+        torch.testing.assert_close(loaded(IDS)[0], model(IDS)[0])
+        assert all(x.config is model.config for x in model.modules() if hasattr(x, "config"))
+    assert models[2].config._attn_implementation == "sdpa"
+    models[2].save_pretrained(tmp_path / "exact")
+    with pytest.raises(DataError, match="records no swap"):
+        longspan.load_swapped(tmp_path / "exact")
 
 
 def test_model_of_other_inputs_than_tokens_is_refused():

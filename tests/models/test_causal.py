@@ -15,6 +15,7 @@ from longspan.models import (
 )
 from longspan.models.heads.language import CACHE_NAME
 from longspan.models.short_convolution import ShortConvolution
+from longspan.training.distributed.sharding import recompute_activations
 
 # Layers with a state of their own beside that of the mechanism: bounded, growing, in row groups.
 LAYERED = {f"{x} in a layer": x for x in ("compressive", "full", "linear", "position_infused")}
@@ -300,6 +301,35 @@ def test_auxiliary_loss_of_segments_is_that_of_the_whole():
     whole = model(ids, use_cache=False).auxiliary_loss
     torch.testing.assert_close(torch.stack(losses[1:]).mean(), whole, rtol=0, atol=1e-12)
     assert losses[0] == 0
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_recomputed_activations_pass_gradients_through_the_state_or_refuse_it(name, reentrant):
+    """Reentrant checkpointing would end the gradient at the state without a word."""
+
+    def gradients(model, detached):
+        model.zero_grad()
+        state, total = None, 0
+        for part in tokens().split(T // 2, 1):
+            output = model(part, labels=part, cache=state, use_cache=True)
+            state, total = output.cache, total + output.loss
+            ended = model.model.clear_rows(state, torch.tensor([True, *[False] * (len(part) - 1)]))
+            state = ended.detach() if detached else ended
+        total.backward()
+        return {key: x.grad.clone() for key, x in model.named_parameters() if x.grad is not None}
+
+    model = decoder(name, hidden_dropout_prob=0.0, attention_dropout=0.0).train()
+    expected = {detached: gradients(model, detached) for detached in (True, False)}
+    recompute_activations(model, {"use_reentrant": reentrant})
+    for detached, known in expected.items():
+        if reentrant and not detached:
+            with pytest.raises(InputError, match="the state has no autograd history"):
+                gradients(model, detached)
+            continue
+        found = gradients(model, detached)
+        assert found.keys() == known.keys()
+        for key, x in known.items():
+            torch.testing.assert_close(found[key], x, rtol=0, atol=1e-11)
 
 
 def test_any_configuration_makes_a_decoder(tmp_path):

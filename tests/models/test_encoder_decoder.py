@@ -313,15 +313,28 @@ def test_activation_checkpointing_changes_no_gradient(norm, reentrant):
         assert_equal(found, other)
 
 
-def test_auxiliary_loss_of_the_decoder_joins_the_loss():
-    overrides = {"attention_options": {**options_of("compressive"), "compression": "conv"}}
-    model = build(decoder="compressive", overrides=overrides)
+@pytest.mark.parametrize("encoder", ["local", "indexed"])
+@pytest.mark.parametrize("decoder", ["full", "indexed", "compressive"])
+def test_auxiliary_losses_of_both_parts_join_the_loss(encoder, decoder):
+    more = {"compression": "conv"} if decoder == "compressive" else {}
+    overrides = {"attention_options": options_of(decoder) | more}
+    model = build(encoder, decoder, overrides=overrides)
     inputs = {"input_ids": tokens(), "labels": tokens(length=40)}
     plain = model(**inputs)
     trained = model.train()(**inputs)
     assert plain.auxiliary_loss is None
+    if (encoder, decoder) == ("local", "full"):
+        assert trained.auxiliary_loss is None
+        return
     assert_equal(trained.loss, plain.loss + trained.auxiliary_loss)
-    assert trained.auxiliary_loss > 0
+    trained.auxiliary_loss.backward()
+    learning = {name for name, x in model.named_parameters() if x.grad is not None and x.grad.any()}
+    names = {name for name, _ in model.named_parameters() if "indexer" in name}
+    names |= {name for name, _ in model.named_parameters() if "compression" in name}
+    assert learning == names
+    encoded = model.model.encoder(inputs["input_ids"])
+    del inputs["input_ids"]
+    assert_equal(model(encoder_outputs=encoded, **inputs).loss, trained.loss)
 
 
 # Configuration, loading, vocabulary

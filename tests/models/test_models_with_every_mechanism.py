@@ -57,6 +57,32 @@ def test_mechanisms_declare_parameters_without_gradient(
     assert bool(without) == has_unused_parameters, without
 
 
+AUXILIARY = [
+    *((name, {}) for name in sorted(MECHANISMS)),
+    ("linear", {"feature_map": "hedgehog", "distillation": True}),
+    *(("compressive", {"compression": "conv", "compressed_memory": n}) for n in (0, 2)),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), AUXILIARY)
+def test_mechanisms_declare_auxiliary_losses(small, name, options):
+    model = LongspanModel(small(attention=name, attention_options=options)).train()
+    found = {x.has_auxiliary_loss for x in model.modules() if isinstance(x, Attention)}
+    assert found == {model(torch.ones(2, 19, dtype=torch.long)).auxiliary_loss is not None}
+
+
+def test_auxiliary_losses_are_refused_where_nothing_computes_them(small):
+    """They are those of self-attention to whole sequences."""
+    options = {"feature_map": "hedgehog", "distillation": True}
+    with pytest.raises(OptionError, match="auxiliary loss reads whole sequences"):
+        LongspanModel(small(attention="linear", attention_options=options)).enable_context_parallel(
+            None
+        )
+    crossed = {"cross_attention": "linear", "cross_attention_options": options}
+    with pytest.raises(OptionError, match="cross-attention has no auxiliary loss, which linear"):
+        LongspanModel(small(is_decoder=True, **crossed))
+
+
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(
     ("name", "options"),

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils.generic import find_labels
 
+from longspan.errors import InputError
 from longspan.models import (
     LongspanForCausalLM,
     LongspanForConditionalGeneration,
@@ -106,6 +107,26 @@ def test_evaluation_gives_the_loss_and_the_predictions(name, small, tmp_path):
         numpy.testing.assert_allclose(a, b.numpy(), atol=1e-6)
 
 
+def test_metrics_read_the_losses_of_an_adaptive_softmax(small, tmp_path):
+    """With labels it computes no logits."""
+    head, seen = EVERY["causal"], []
+    model, rows = build(head, small, adaptive_cutoffs=[10, 30]), Rows(head)
+    trainer = Trainer(
+        model,
+        arguments(tmp_path, per_device_eval_batch_size=2),
+        eval_dataset=rows,
+        compute_metrics=lambda given: seen.append(given) or {},
+    )
+    loss = trainer.evaluate()["eval_loss"]
+    log_probabilities = model(rows.batch["input_ids"]).logits.detach().numpy()
+    labels = seen[0].label_ids[:, 1:]
+    picked = numpy.take_along_axis(log_probabilities[:, :-1], labels.clip(0)[..., None], 2)[..., 0]
+    numpy.testing.assert_allclose(seen[0].predictions[:, :-1], -picked * (labels != -100))
+    first, last = ((-picked * (labels != -100))[x].sum() for x in (slice(2), slice(2, 3)))
+    counts = [(labels != -100)[x].sum() for x in (slice(2), slice(2, 3))]
+    assert loss == pytest.approx((2 * first / counts[0] + last / counts[1]) / 3, rel=1e-6)
+
+
 @pytest.mark.parametrize("name", sorted(EVERY))
 def test_the_trainer_waits_for_the_labels_alone(name):
     head = EVERY[name]
@@ -168,6 +189,21 @@ def test_smoothing_towards_zero_equals_none(name, small, tmp_path):
     assert smooth_loss == pytest.approx(loss, rel=1e-6)
     for key, x in plain.items():
         torch.testing.assert_close(smooth[key], x, atol=1e-7, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_loss_without_the_auxiliary_one_is_refused(name, small, tmp_path):
+    """Label smoothing computes the loss from the logits."""
+    options = {"num_selected_keys": 2, "index_heads": 2, "index_dim": 8}
+    head = EVERY[name]
+    model, rows = build(head, small, attention="indexed", attention_options=options), Rows(head)
+    if name == "text_to_text":
+        ids = model.prepare_decoder_input_ids_from_labels(rows.batch["labels"])
+        rows.batch["decoder_input_ids"] = ids
+    with pytest.raises(InputError, match="auxiliary loss, which a loss of the logits alone"):
+        gradients(model, rows, tmp_path, B, label_smoothing_factor=0.1)
+    trainer = Trainer(model, arguments(tmp_path, label_smoothing_factor=0.1), eval_dataset=rows)
+    assert trainer.evaluate()["eval_loss"] > 0
 
 
 def test_continuous_inputs_are_counted_and_given_to_metrics(small, tmp_path):

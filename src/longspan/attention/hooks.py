@@ -43,6 +43,7 @@ class MechanismHooks(nn.Module):
             public model does; inputs and outputs are then not zero at padding.
         redraw_every: training steps between two calls of `redraw`; None: no redraws.
         has_unused_parameters: whether some parameters may receive no gradient in a training step.
+        has_auxiliary_loss: whether the options of the instance ask for an `auxiliary_loss`.
         max_global_tokens: largest number of global tokens per row; None: counted in each call.
         weight_dropout: probability with which a weight is dropped in training.
         sink_logits: parameter of the instance with `sink_logit=True` (`create_sink_logits`), else
@@ -66,6 +67,7 @@ class MechanismHooks(nn.Module):
     reads_padding: bool = False
     redraw_every: int | None = None
     has_unused_parameters: bool = False
+    has_auxiliary_loss: bool = False
     max_global_tokens: int | None = None
     weight_dropout: float = 0.0
     sink_logits: Tensor | None

@@ -50,7 +50,7 @@ class Order(NamedTuple):
 
 def order_of(mask: Tensor | None) -> Order | None:
     """Return the order of a mask that `create_padding_mask` made; None: it is not known."""
-    return None if torch.compiler.is_compiling() else getattr(mask, _ORDER, None)
+    return getattr(mask, _ORDER, None)
 
 
 def real_keys(mask: Tensor | None) -> Tensor | None:
@@ -71,8 +71,8 @@ def create_padding_mask(
     local_size: int | None = None,
     config: PretrainedConfig | None = None,
     **kwargs: Any,
-) -> Bool[Tensor, "B 1 1 S"] | None:
-    """Return the keys that are real; None, in a compiled model: all of them.
+) -> Bool[Tensor, "B 1 1 S"]:
+    """Return the keys that are real.
 
     The order of time and a sliding window reach the mechanism as `is_causal` and `sliding_window`
     of the call, not in the mask, whose `Order` the call is compared with. The signature is that of
@@ -121,9 +121,10 @@ def create_padding_mask(
         missing = max(0, kv_offset + kv_length - attention_mask.shape[1])
         # transformers hides the keys for which the mask has no column.
         mask = F.pad(attention_mask.bool(), (0, missing))[:, kv_offset : kv_offset + written]
-    if torch.compiler.is_compiling():
-        return None if attention_mask is None and written == kv_length else mask[:, None, None]
-    every = written == kv_length and (attention_mask is None or bool(mask.all()))
+    every = written == kv_length
+    if every and attention_mask is not None:
+        # A traced mask has no values.
+        every = not torch.compiler.is_compiling() and bool(mask.all())
     return _with_order(mask[:, None, None], Order(causal, local_size is not None, every))
 
 

@@ -1,11 +1,12 @@
 """Replacement of the attention of a transformers model by a mechanism with parameters."""
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from longspan.attention import MECHANISMS
 from longspan.attention.build import check_mechanism
@@ -58,7 +59,8 @@ def swap(
     to every attention module and receives its queries, keys and values. Projections of the
     mechanism's own start as copies of the module's. The modules are found by running the model once
     on a few tokens. `save_pretrained` saves the result, and `load_swapped` loads it. Afterwards
-    `model.set_attn_implementation("sdpa")` runs the original attention again.
+    `model.set_attn_implementation("sdpa")` runs the original attention again. The model gets a copy
+    of its configuration, which records the swap.
 
     Args:
         model: model whose attention modules call transformers' AttentionInterface.
@@ -92,15 +94,25 @@ def swap(
         reasons = "; ".join(f"{name}: {reason}" for name, reason in exclusions.items())
         raise InputError(f"{type(model).__name__} has no attention to replace: {reasons}")
     swaps = [(site, _make(site, recipe, model)) for site in targets]
+    _take_own_config(model)
     set_implementation(model, SWAPPED)
     for site, swapped in swaps:
         device = next(site.module.parameters()).device
         swapped.to(device=device).train(site.module.training)
         swapped.attach(site.module)
-    # From the modules: another model of the same configuration object may have left its record.
     setattr(model.config, FIELD, record_swaps(model.base_model))
     gained = {site.name: sum(p.numel() for p in x.parameters()) for site, x in swaps}
     return SwapReport(attention, gained, exclusions, _notes(model, [x for _, x in swaps]))
+
+
+def _take_own_config(model: PreTrainedModel) -> None:
+    """Give a model a copy of its configuration: that of another model may be the same object."""
+    copies: dict[int, Any] = {}
+    copy.deepcopy(model.config, copies)
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if isinstance(config, PretrainedConfig) and id(config) in copies:
+            module.config = copies[id(config)]
 
 
 def _check_layers(layers: Sequence[int] | None, count: int) -> None:
@@ -168,6 +180,11 @@ def _notes(model: PreTrainedModel, mechanisms: list[Swapped]) -> tuple[str, ...]
     if frozen := sum(p.numel() for swapped in mechanisms for p in swapped.frozen):
         inputs = " and ".join(mechanism.traits.inputs)
         notes.append(f"{frozen:,} parameters of unused projections are frozen: only {inputs} used")
+    if mechanism.has_auxiliary_loss:
+        notes.append(
+            "the auxiliary loss is added in longspan's models only: here, what learns from it "
+            "alone keeps its initial values"
+        )
     if mechanism.redraw_every is not None:
         notes.append("features are redrawn in longspan's training loop only")
     return tuple(notes)

@@ -102,6 +102,7 @@ class LayerOutput(NamedTuple):
         weights: weights of the mechanism, if the context asks for them; see `attention.weights`.
         cross: keys and values of the encoder's states for the next tokens, or None.
         cross_weights: weights of cross-attention, if the context asks for them.
+        is_recomputed: whether reentrant checkpointing keeps no autograd history of the cache.
     """
 
     states: Float[Tensor, "B T M"] | None
@@ -110,6 +111,7 @@ class LayerOutput(NamedTuple):
     weights: Float[Tensor, "B H T T"] | None = None
     cross: CrossStates | None = None
     cross_weights: Float[Tensor, "B H T S"] | None = None
+    is_recomputed: bool = False
 
 
 class ProjectedAttention(nn.Module):

@@ -117,6 +117,10 @@ class LongspanCache(TransformersCache):
 
     Pass it from one call to the next: tokens of a text one by one, or in training the segments of
     a stream. Calls replace its tensors; they modify none.
+
+    Attributes:
+        lost_history: whether the call that made it recomputes its activations by reentrant
+            checkpointing, which keeps no autograd history of the state.
     """
 
     layers: list[CacheLayer]  # type: ignore[assignment]
@@ -126,6 +130,7 @@ class LongspanCache(TransformersCache):
         self.next_positions: Int[Tensor, " B"] | None = None
         self.ends_in_token: Bool[Tensor, " B"] | None = None  # None: all rows do
         self.source_mask: Bool[Tensor, "R S"] | None = None
+        self.lost_history = False
 
     @property
     def records_past(self) -> bool:
@@ -201,6 +206,7 @@ class LongspanCache(TransformersCache):
         """
         for layer, output in zip(self.layers, layers, strict=True):
             layer.state, layer.cross = output.cache, output.cross
+        self.lost_history = torch.is_grad_enabled() and any(x.is_recomputed for x in layers)
         B, T = inputs.shape[:2]
         new = torch.full((B,), T, device=inputs.device) if mask is None else mask.sum(1)
         before = None if past is None else past.next_positions
@@ -210,7 +216,9 @@ class LongspanCache(TransformersCache):
 
     def detach(self) -> "LongspanCache":
         """Return the cache without autograd history, for the next segment in training."""
-        return self.map_states(lambda state: state.detach(), lambda x: x.detach())
+        detached = self.map_states(lambda state: state.detach(), lambda x: x.detach())
+        detached.lost_history = False
+        return detached
 
     def map_states(
         self,
@@ -228,7 +236,7 @@ class LongspanCache(TransformersCache):
             target.state = None if layer.state is None else change(layer.state)
             target.cross = layer.cross and CrossStates(*map(change_cross, layer.cross))
         cache.next_positions, cache.source_mask = self.next_positions, self.source_mask
-        cache.ends_in_token = self.ends_in_token
+        cache.ends_in_token, cache.lost_history = self.ends_in_token, self.lost_history
         return cache
 
     def reset(self) -> None:
@@ -319,5 +327,10 @@ def past_refusals(past: object, layers: int, rows: int) -> list[str]:
         return [f"cache must be a LongspanCache, got {type(past).__name__}"]
     if len(past.layers) != layers:
         return [f"the state is of {len(past.layers)} layers, the model has {layers}"]
+    if past.lost_history and torch.is_grad_enabled():
+        return [
+            "the state has no autograd history, of which reentrant checkpointing keeps none; pass "
+            "cache.detach(), or recompute activations with use_reentrant=False"
+        ]
     sizes = {layer.batch_size for layer in past.layers if layer.state is not None}
     return [f"the state is of a batch of {max(sizes)}, got {rows} rows"] if sizes - {rows} else []

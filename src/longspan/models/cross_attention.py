@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from longspan.attention import Attention, build
 from longspan.attention.initial_values import initial_values, to_default
 from longspan.attention.weights import compute_weights
-from longspan.errors import InputError
+from longspan.errors import InputError, OptionError
 from longspan.models.attention_layer import (
     CrossStates,
     LayerContext,
@@ -21,7 +21,11 @@ from longspan.shapes import Float
 
 
 def build_cross_mechanism(config: LongspanConfig, layer: int) -> Attention:
-    """Build the mechanism of cross-attention of one layer, which is not causal."""
+    """Build the mechanism of cross-attention of one layer, which is not causal.
+
+    Raises:
+        OptionError: it has an auxiliary loss, which is that of self-attention.
+    """
     with initial_values():
         attention = build(
             config.cross_attention or "",
@@ -31,6 +35,11 @@ def build_cross_mechanism(config: LongspanConfig, layer: int) -> Attention:
             max_length=config.max_encoder_positions or config.max_position_embeddings,
             layer=layer,
             **config.cross_attention_options,
+        )
+    if attention.has_auxiliary_loss:
+        raise OptionError(
+            f"cross-attention has no auxiliary loss, which {attention.name} has with "
+            f"{config.cross_attention_options}; leave out the options that ask for it"
         )
     return to_default(attention)
 

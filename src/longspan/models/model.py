@@ -153,6 +153,8 @@ class LongspanModel(LongspanPreTrainedModel):
                 reasons.append("all queries must be in one process (traits.cross)")
             if layer.mechanism.causal:
                 reasons.append("causal=True aligns the last query with the last key")
+            if layer.mechanism.has_auxiliary_loss:
+                reasons.append("its auxiliary loss reads whole sequences")
             if reasons:
                 raise OptionError(
                     f"{layer.mechanism.name} does not support context parallelism: "
@@ -306,11 +308,12 @@ class LongspanModel(LongspanPreTrainedModel):
         for i, layer in enumerate(self.layers_in_order):
             layer_past = None if past is None else past.layers[i]
             read = (layer_past.state, layer_past.cross or source) if layer_past else (None, source)
+            result = layer(states[-1], context, *read)
             # Reentrant checkpointing returns a plain tuple.
-            output = LayerOutput(*layer(states[-1], context, *read))
+            recomputed, output = not isinstance(result, LayerOutput), LayerOutput(*result)
             state = cast(Tensor, output.states)
             states = [*states, state] if keep else [state]
-            outputs.append(output._replace(states=None))
+            outputs.append(output._replace(states=None, is_recomputed=recomputed))
         if parallel is not None:
             states = [parallel.gather(y, 1)[:, :length] for y in states]
         last = self.norm(states.pop())

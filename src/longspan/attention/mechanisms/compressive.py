@@ -88,6 +88,7 @@ class CompressiveAttention(RelativeAttention):
         self.compressed_memory, self.ratio = compressed_memory, ratio
         self.compression = Compression(compression, ratio, heads, head_dim, autoencoder)
         self.has_unused_parameters = self.compression.learned or autoencoder
+        self.has_auxiliary_loss = self.compression.learned and compressed_memory > 0
         if self.compression.learned:
             self.built_for = {**self.built_for, "value_dim": head_dim}
         if compression in ("conv", "dilated"):
@@ -195,7 +196,7 @@ class CompressiveAttention(RelativeAttention):
 
     def auxiliary_loss(self, x):
         """Return the loss of a learned f_c: that of its inverse if there is one."""
-        if not self.compression.learned or not self.compressed_memory:
+        if not self.has_auxiliary_loss:
             return None
         has_inverse = self.compression.back_keys is not None
         loss = self.autoencoding_loss if has_inverse else self.reconstruction_loss

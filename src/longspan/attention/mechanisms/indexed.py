@@ -56,6 +56,7 @@ class IndexedAttention(Attention):
     )
     small_options = {"num_selected_keys": 6, "index_heads": 2, "index_dim": 8}
     has_unused_parameters = True
+    has_auxiliary_loss = True
 
     def __init__(
         self,

@@ -98,7 +98,7 @@ class LinearAttention(Attention):
         if distillation and feature_map != "hedgehog":
             expected = f'requires feature_map="hedgehog", got {feature_map!r}'
             raise OptionError(f"linear: option distillation {expected}")
-        self.causal, self.feature_map, self.distillation = causal, feature_map, distillation
+        self.causal, self.feature_map, self.has_auxiliary_loss = causal, feature_map, distillation
         self.feature_dim, self.projections = feature_dim, None
         is_exponential = feature_map in EXPONENTIAL
         # Chunks of exponents have levels, which one chunk after another raises.
@@ -192,7 +192,7 @@ class LinearAttention(Attention):
 
         It is the mean over heads and over real queries, of which at most `QUERIES` take part.
         """
-        if not self.distillation:
+        if not self.has_auxiliary_loss:
             return None
         real = x.real if x.mask is None else x.mask
         q, k = (zero_masked(y.detach(), x.mask) for y in (x.q, x.k))

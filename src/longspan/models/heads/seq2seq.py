@@ -51,7 +51,7 @@ class EncoderDecoderOutput(OutputWithCache):
             holds them.
         encoder_hidden_states: states of the encoder after each layer, on request.
         encoder_attentions: weights of the encoder, on request.
-        auxiliary_loss: see `LongspanOutput`; of the decoder.
+        auxiliary_loss: see `LongspanOutput`; of both parts.
     """
 
     loss: Float[Tensor, ""] | None = None
@@ -174,6 +174,8 @@ def _check_sources(
 
 
 def _join_outputs(encoded: EncoderOutput | None, decoded: LongspanOutput) -> EncoderDecoderOutput:
+    found = [getattr(x, "auxiliary_loss", None) for x in (encoded, decoded)]
+    losses = [x for x in found if x is not None]
     return EncoderDecoderOutput(
         last_hidden_state=decoded.last_hidden_state,
         cache=decoded.cache,
@@ -183,7 +185,7 @@ def _join_outputs(encoded: EncoderOutput | None, decoded: LongspanOutput) -> Enc
         encoder_last_hidden_state=None if encoded is None else encoded[0],
         encoder_hidden_states=getattr(encoded, "hidden_states", None),
         encoder_attentions=getattr(encoded, "attentions", None),
-        auxiliary_loss=decoded.auxiliary_loss,
+        auxiliary_loss=torch.stack(losses).sum() if losses else None,
     )
 
 
