@@ -248,6 +248,21 @@ def test_labels_of_several_columns_are_those_of_one(cli, labeled, tmp_path, plac
     check_rejected(cli(*command), "column 'b' must be 0 or 1", "got 'maybe'")
 
 
+def test_names_of_labels_with_a_separator_stay_whole(cli, tmp_path, places):
+    """A column "b;c" was two labels, and predictions of "a" and "b;c" read as three."""
+    rows = [(text, int(x == "pos"), int(score > 10)) for text, x, score in reviews(40)]
+    path = write_csv(tmp_path / "mine.csv", rows, ("body", "a", "b;c"))
+    command = ("finetune", "--data", path, "--text", "body", "--label", "a,b;c", *SHORT, *places)
+    check_rejected(cli(*command), "'b;c' has the separator ';'", "pass --separator")
+    code, _, err = cli(*command, "--separator", "|")
+    assert code == 0, err
+    (record,) = (tmp_path / "runs" / "own" / "mine").glob("*.json")
+    output = tmp_path / "out.jsonl"
+    code, _, err = cli("predict", record, path, "--output", output, "--threshold", "0", *places[2:])
+    assert code == 0, err
+    assert {json.loads(line)["predicted"] for line in output.open()} == {"a|b;c"}
+
+
 ROWS = [row[:2] for row in reviews(30)]
 BAD_FILES = {
     "three documents": (ROWS[:3], (), "3 texts of 2 classes"),
