@@ -25,7 +25,7 @@ class LongspanConfig(Architecture, PreTrainedConfig):
     model_type = "longspan"
     # Outputs that are no predictions: transformers' Trainer hands the others to metrics.
     keys_to_ignore_at_inference = [
-        *("cache", "auxiliary_loss", "token_losses"),
+        *("cache", "auxiliary_loss"),
         *("hidden_states", "hidden_states_b", "decoder_hidden_states", "encoder_hidden_states"),
         *("attentions", "attentions_b", "decoder_attentions", "encoder_attentions"),
         *("cross_attentions", "encoder_last_hidden_state"),

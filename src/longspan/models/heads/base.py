@@ -84,10 +84,20 @@ class Head(LongspanPreTrainedModel):
             labels: labels of the batch; those of -100 do not count.
             items: number of labels of all parts of the batch; None: this part is all.
             fields: other fields of the output.
+
+        Raises:
+            InputError: a training loop has kept the labels, and computes a loss from the logits,
+                which would leave out the auxiliary losses.
         """
+        auxiliary = [x.auxiliary_loss for x in encoded if x.auxiliary_loss is not None]
+        if loss is None and items is not None and auxiliary:
+            raise InputError(
+                "num_items_in_batch requires labels: the mechanism has an auxiliary loss, which a "
+                "loss of the logits alone leaves out; set label_smoothing_factor=0 and no "
+                "compute_loss_func, or override Trainer.compute_loss and add auxiliary_loss"
+            )
         if loss is not None:
-            for auxiliary in (x.auxiliary_loss for x in encoded):
-                loss = loss if auxiliary is None else loss + auxiliary
+            loss = sum(auxiliary, loss)
             if labels is not None and items is not None:
                 # Without labels in any part there are no items.
                 total = torch.as_tensor(items, device=loss.device).clamp(min=1)

@@ -30,7 +30,8 @@ class CausalOutput(OutputWithCache):
         attentions: see `LongspanOutput`.
         auxiliary_loss: see `LongspanOutput`.
         token_losses: with labels, the cross entropy of each of them (B, T) under an adaptive
-            softmax, 0 where it is -100; else None.
+            softmax, 0 where it is -100; else None. They are the predictions that transformers'
+            Trainer passes to metrics where there are no logits.
     """
 
     loss: Float[Tensor, ""] | None = None
