@@ -13,10 +13,12 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 import tiny
 from longspan.arena import RunPaths
 from longspan.arena.predict import predict
+from longspan.arena.saved_checkpoint import open_checkpoint
 from longspan.models import LongspanForPairClassification
 from longspan.report.statistics.intervals import interval
 from longspan.report.statistics.noise import measure_noise
 from longspan.results import load_result
+from longspan.tasks import build
 from own_files import forgotten_imports, reviews, save_tokenizer, write_csv
 
 # "tokenizer:" stands for a tokenizer in the folder of the runs.
@@ -106,6 +108,58 @@ def test_exported_numbers_are_in_units_of_the_file(cli, runs, tmp_path, task):
         numbers = model(**inputs).logits[:, 0]
     assert 8 < expected.min() < expected.max() < 12  # scores are about 10
     torch.testing.assert_close(numbers, expected.to(numbers.dtype))
+
+
+def code_of(folder):
+    text = (folder / "README.md").read_text()
+    (code,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return code.replace("FOLDER OR NAME ON THE HUB", str(folder))
+
+
+@pytest.mark.parametrize("option", ["first", 3])
+def test_exported_model_has_the_global_tokens_of_the_run(cli, runs, tmp_path, option):
+    """They are marked by the task: where the model is served, none were."""
+    paths = ("--runs", tmp_path / "runs", "--cache", runs / "cache", "--device", "cpu")
+    options = {"task.vocabulary": "bytes", "task.length": 60, "task.global_tokens": option}
+    changes = {
+        **tiny.SHORT_RUN,
+        **options,
+        "mechanism.window": 2,
+        "mechanism.first_global": "false",
+    }
+    code, _, err = cli("train", "longformer", "reviews", *tiny.short_flags(changes), *paths)
+    assert code == 0, err
+    (record,) = (tmp_path / "runs" / "own" / "reviews").glob("*.json")
+    assert export(cli, runs, record, tmp_path / "model")[0] == 0
+    found = predict(record, [("A text.",)], RunPaths(cache=runs / "cache", device="cpu"))
+    namespace = {}
+    exec(code_of(tmp_path / "model"), namespace)
+    with torch.no_grad():
+        logits = namespace["model"](**namespace["inputs"]).logits
+    torch.testing.assert_close(
+        logits.softmax(-1).max(-1)[0].double(), torch.from_numpy(found.probabilities)
+    )
+
+
+def test_pretrained_model_keeps_its_tokenizer(cli, tmp_path):
+    """Without it a run that started from the folder read bytes with the ids of word pieces."""
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n\n".join(text for text, *_ in reviews(40)))
+    cache = ("--cache", tmp_path / "cache")
+    places = ("--runs", tmp_path / "runs", "--device", "cpu", *cache)
+    corpus = ("data", "import", "corpus", texts, "--document", "paragraph", "--name", "novels")
+    changes = tiny.short_flags({**tiny.SHORT_RUN, "task.length": 16})
+    with forgotten_imports(tmp_path / "none"):
+        tiny.run_commands([
+            (*corpus, "--vocab-size", "270", *cache),
+            ("pretrain", "local", "novels", *changes, *places),
+        ])  # fmt: skip
+        (record,) = (tmp_path / "runs" / "pretrain" / "novels").glob("*.json")
+        assert cli("export", record, "--output", tmp_path / "model", *cache)[0] == 0
+        task = build("novels", load_result(record).config.task.options)
+        found = AutoTokenizer.from_pretrained(tmp_path / "model")("the plot was dull")["input_ids"]
+        assert found == task.tokenizer.encode(b"the plot was dull", 100).tolist()
+    assert open_checkpoint(tmp_path / "model").vocabulary == f"tokenizer:{tmp_path / 'model'}"
 
 
 def test_card_has_protocol_scores_and_interval(cli, runs, tmp_path):

@@ -16,9 +16,12 @@ from longspan.models.heads.sequence_classification import LongspanClassifier
 from longspan.publishing.hub_folder import write_hub_folder
 from longspan.publishing.model_card import make_model_card
 from longspan.publishing.usage import example_of_use
+from longspan.tasks.base import Task
 from longspan.tasks.documents.own_texts import OwnTexts
 from longspan.tasks.encoded_text import EncodedTextTask
+from longspan.tasks.language.corpora import CorpusTask
 from longspan.tasks.language.streams import StreamTask
+from longspan.tasks.pieces import PieceTask
 from longspan.tokenizers import make_fast_tokenizer
 from longspan.tokenizers.streams import make_stream_tokenizer
 
@@ -44,14 +47,15 @@ def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | No
     check_new_folder(folder)
     run = load_run(record, paths)
     task, model = run.task, run.model
-    tokenizer = None
-    if isinstance(task, EncodedTextTask):
-        tokenizer = _make_tokenizer(task)
-    elif isinstance(task, StreamTask):
-        tokenizer = make_stream_tokenizer(task.vocabulary)
     if isinstance(task, OwnTexts) and task.is_regression:
         _write_units(cast(LongspanClassifier, model), task)
-    usage = example_of_use(model, task, has_tokenizer=tokenizer is not None)
+    if getattr(task.options, "global_tokens", None) == "first":
+        # Pipelines of transformers pass no mask of global tokens.
+        model.config.default_global_tokens = "first"
+    tokenizer = _make_tokenizer(task)
+    # The inputs of questions and documents are made of several texts.
+    has_text = tokenizer is not None and not isinstance(task, PieceTask)
+    usage = example_of_use(model, task, has_tokenizer=has_text)
     card = make_model_card(run.result, task, usage=usage, license=license)
     return write_hub_folder(model, folder, tokenizer=tokenizer, card=card)
 
@@ -68,8 +72,12 @@ def _write_units(model: LongspanClassifier, task: OwnTexts) -> None:
     output.weight *= task.description.deviation
 
 
-def _make_tokenizer(task: EncodedTextTask) -> PreTrainedTokenizerFast:
-    """Return the tokenizer of a task's texts, limited to its length."""
+def _make_tokenizer(task: Task) -> PreTrainedTokenizerFast | None:
+    """Return the tokenizer of a task's texts, limited to its length; None: it has no texts."""
+    if isinstance(task, StreamTask):
+        return make_stream_tokenizer(task.vocabulary)
+    if not isinstance(task, EncodedTextTask | PieceTask | CorpusTask):
+        return None
     vocabulary = task.tokenizer
     if not isinstance(vocabulary, WordPieceTokenizer):
         return make_fast_tokenizer(vocabulary, max_length=task.length)
