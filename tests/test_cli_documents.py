@@ -160,6 +160,25 @@ def test_encoder_of_transformers_is_extended_to_the_documents(cli, tmp_path, pla
     assert "full" in {x.mechanism for x in load_results([tmp_path / "runs" / "finetune"])}
 
 
+def test_checkpoint_that_reads_the_documents_is_not_extended(cli, tmp_path, places):
+    """Below 512 tokens it was, with another mechanism, though every document was shorter."""
+    rows = [(f"the plot {text[:4]}", label) for text, label, _ in reviews(200)]
+    path = write_csv(tmp_path / "short.csv", rows, HEADER[:2])
+    folder = save_tokenizer(tmp_path / "roberta", [*GOOD, *BAD, "the plot"])
+    config = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes = {"vocab_size": 80, "intermediate_size": 16, "max_position_embeddings": 34}
+    RobertaModel(RobertaConfig(**config, **sizes)).save_pretrained(folder)
+    start = folder
+    for seed in range(2):  # from the checkpoint of transformers, and from that run
+        command = ("finetune", start, "--data", path, "--seed", seed, *flags("training", TRAINING))
+        code, _, err = cli(*command, *places)
+        assert code == 0, err
+        (start,) = (tmp_path / "runs" / "finetune" / "short").glob(f"full-*-{seed}.json")
+    found = load_results([tmp_path / "runs" / "finetune"])
+    assert [x.config.task.options["length"] for x in found] == [32, 32]
+    assert all(x.start.positions is None for x in found)
+
+
 def test_weights_of_classes_follow_their_numbers(cli, tmp_path, places):
     rows = [(text, label) for text, label, _ in reviews(90)]
     rare = [row for row in rows if row[1] == "pos"][:10]
@@ -246,6 +265,21 @@ def test_labels_of_several_columns_are_those_of_one(cli, labeled, tmp_path, plac
     wrong = write_csv(tmp_path / "wrong.csv", [("text", "0", "maybe")], ("body", "a", "b"))
     command = ("finetune", "--data", wrong, "--text", "body", "--label", "a,b", *places)
     check_rejected(cli(*command), "column 'b' must be 0 or 1", "got 'maybe'")
+
+
+def test_names_of_labels_with_a_separator_stay_whole(cli, tmp_path, places):
+    """A column "b;c" was two labels, and predictions of "a" and "b;c" read as three."""
+    rows = [(text, int(x == "pos"), int(score > 10)) for text, x, score in reviews(40)]
+    path = write_csv(tmp_path / "mine.csv", rows, ("body", "a", "b;c"))
+    command = ("finetune", "--data", path, "--text", "body", "--label", "a,b;c", *SHORT, *places)
+    check_rejected(cli(*command), "'b;c' has the separator ';'", "pass --separator")
+    code, _, err = cli(*command, "--separator", "|")
+    assert code == 0, err
+    (record,) = (tmp_path / "runs" / "own" / "mine").glob("*.json")
+    output = tmp_path / "out.jsonl"
+    code, _, err = cli("predict", record, path, "--output", output, "--threshold", "0", *places[2:])
+    assert code == 0, err
+    assert {json.loads(line)["predicted"] for line in output.open()} == {"a|b;c"}
 
 
 ROWS = [row[:2] for row in reviews(30)]

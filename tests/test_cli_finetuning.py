@@ -62,13 +62,34 @@ def test_plan_imports_nothing(cli, tmp_path, trained, places, option):
     before = content()
     path = write_csv(tmp_path / "second.csv", reviews(30, seed=1), HEADER)
     command = ("finetune", trained, "--data", path, *COLUMNS, *flags("training", TRAINING), *places)
-    check_rejected(cli(*command, option), f"run longspan data import texts {path} first")
+    check_rejected(
+        cli(*command, option),
+        "was not imported as 'second'",
+        f"run longspan data import texts {path} first",
+    )
     assert content() == before
     assert "second" not in TASKS
     settings = (*flags("training", TRAINING), "--set", "task.length=64")  # that of the built data
     code, out, err = cli("finetune", trained, "first", *settings, *places, option)
     assert (code, "first" in out) == (0, True), err
     assert content() == before
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--measure"])
+def test_run_on_imported_texts_is_planned_by_its_own_command(cli, tmp_path, places, option):
+    """A new model on own texts had no plan: neither --data nor its name as a TASK was taken."""
+    path = write_csv(tmp_path / "mine.csv", reviews(40), HEADER)
+    command = ("finetune", "--data", path, *COLUMNS, *flags("training", TRAINING))
+    command = (*command, *flags("model", MODEL), *places)
+    code, _, err = cli("data", "import", "texts", path, *COLUMNS, *places[2:4])
+    assert code == 0, err
+    code, out, err = cli(*command, option)
+    assert (code, "mine" in out) == (0, True), err
+    assert not (tmp_path / "runs").exists()
+    other = ("finetune", "--data", path, *COLUMNS[:2], "--label", "score", *places)
+    check_rejected(cli(*other, option), "imported with the target 'stars', got 'score'")
+    write_csv(path, reviews(50), HEADER)
+    check_rejected(cli(*command, option), "has changed since it was imported", "--replace first")
 
 
 def test_numbers_are_finetuned_from_classes(cli, tmp_path, trained, places):

@@ -3,6 +3,9 @@
 import csv
 import json
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tiny
@@ -132,6 +135,58 @@ def test_predictions_have_the_rows_of_the_file(cli, trained, tmp_path, task):
         else:
             assert row["predicted"] in ("neg", "pos")
             assert 0.5 <= float(row["probability"]) <= 1
+
+
+def write_typed(folder, suffix, rows):
+    """Write rows of JSON values in one of the formats that have types."""
+    path = folder / f"new{suffix}"
+    if suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif suffix == ".json":
+        path.write_text(json.dumps(rows))
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
+@pytest.mark.parametrize("identifier", [None, "id"])
+def test_lines_keep_numbers_booleans_and_nulls(cli, trained, tmp_path, suffix, identifier):
+    """An identifier 7 was "7", which a join with the file of the user does not find."""
+    rows = [
+        {"id": n, "body": text, "share": n / 2, "new": n > 2, "gone": None, "tags": [n, n]}
+        for n, (text, *_) in enumerate(reviews(6, seed=5))
+    ]
+    new = write_typed(tmp_path, suffix, rows)
+    (record,) = (trained / "runs" / "own" / "reviews").glob("*.json")
+    output, where = tmp_path / "out.jsonl", ("--cache", trained / "cache", "--device", "cpu")
+    only = ("--id", identifier) if identifier else ()
+    code, _, err = cli("predict", record, new, "--output", output, *where, *only)
+    assert code == 0, err
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [*found[0]][-2:] == ["predicted", "probability"]
+    names = [identifier] if identifier else [*rows[0]]
+    kept = [{name: row[name] for name in names} for row in found]
+    assert json.dumps(kept) == json.dumps([{name: row[name] for name in names} for row in rows])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_written_numbers_have_their_digits(cli, trained, tmp_path, monkeypatch, suffix):
+    """Numbers of CSV had six digits, as 1.7e+09 of a time, and small probabilities were 0."""
+    from longspan.arena import predict as module
+
+    numbers, rare = [1.7e9 + 3, 1.7e9 + 4], np.array([1.25e-7, 3.5e-6])
+    new = write_csv(tmp_path / "new.csv", [("a plot",), ("a film",)], ("body",))
+    (record,) = (trained / "runs" / "own" / "reviews").glob("*.json")
+    found = module.Predictions(numbers, 1 - rare, {"rare": rare})
+    monkeypatch.setattr(module, "predict", lambda *_, **options: found)
+    output, where = tmp_path / f"out{suffix}", ("--cache", trained / "cache")
+    code, _, err = cli("predict", record, new, "--output", output, *where, "--probabilities")
+    assert code == 0, err
+    with output.open(newline="") as file:
+        rows = [*csv.DictReader(file)] if suffix == ".csv" else [json.loads(x) for x in file]
+    assert [float(row["predicted"]) for row in rows] == numbers
+    assert [float(row["p(rare)"]) for row in rows] == rare.tolist()
 
 
 @pytest.mark.parametrize("task", ["reviews", "rated"])

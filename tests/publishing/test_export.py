@@ -13,9 +13,12 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 import tiny
 from longspan.arena import RunPaths
 from longspan.arena.predict import predict
+from longspan.arena.saved_checkpoint import open_checkpoint
+from longspan.models import LongspanForPairClassification
 from longspan.report.statistics.intervals import interval
 from longspan.report.statistics.noise import measure_noise
 from longspan.results import load_result
+from longspan.tasks import build
 from own_files import forgotten_imports, reviews, save_tokenizer, write_csv
 
 # "tokenizer:" stands for a tokenizer in the folder of the runs.
@@ -24,7 +27,7 @@ VOCABULARIES = {"bytes": "bytes", "characters": "characters", "words": 40, "piec
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Folder of tiny runs on imported texts: of each vocabulary, and a regression on pairs."""
+    """Folder of tiny runs on imported texts: of each vocabulary, and regressions."""
     folder = tmp_path_factory.mktemp("texts")
     rows = [(text, text[::-1], label, number) for text, label, number in reviews(40)]
     path = write_csv(folder / "reviews.csv", rows, ("body", "other", "stars", "score"))
@@ -32,11 +35,13 @@ def runs(tmp_path_factory):
     to_import = ["data", "import", "texts", path, "--text", "body", *cache]
     commands = [
         [*to_import, "--label", "stars"],
+        [*to_import, "--target", "score", "--name", "numbers"],
         [*to_import, "--pair", "other", "--target", "score", "--name", "pairs"],
     ]
     where = ["--runs", folder / "runs", "--device", "cpu", *cache]
     save_tokenizer(folder / "pieces", [text for text, *_ in rows])
-    for task, vocabulary in [*(("reviews", x) for x in VOCABULARIES.values()), ("pairs", "bytes")]:
+    regressions = [("pairs", "bytes"), ("numbers", "bytes")]
+    for task, vocabulary in [*(("reviews", x) for x in VOCABULARIES.values()), *regressions]:
         changes = {**tiny.SHORT_RUN, "task.vocabulary": vocabulary, "task.length": 60}
         if vocabulary == "tokenizer:":
             changes["task.vocabulary"] = f"tokenizer:{folder / 'pieces'}"
@@ -84,6 +89,77 @@ def test_exported_model_predicts_as_the_run(cli, runs, tmp_path, vocabulary):
         found, classes = model(**inputs).logits.softmax(-1).max(-1)
     assert [model.config.id2label[label] for label in classes.tolist()] == expected.values
     torch.testing.assert_close(found.double(), torch.from_numpy(expected.probabilities))
+
+
+@pytest.mark.parametrize("task", ["numbers", "pairs"])
+def test_exported_numbers_are_in_units_of_the_file(cli, runs, tmp_path, task):
+    record = record_of(runs, task, "bytes")
+    assert export(cli, runs, record, tmp_path / "model")[0] == 0
+    rows = [(text, text[::-1])[: 1 + (task == "pairs")] for text, *_ in reviews(8, seed=1)]
+    paths = RunPaths(cache=runs / "cache", device="cpu")
+    expected = torch.tensor(predict(record, rows, paths).values)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    sides = zip(*rows, strict=True)
+    a, *b = (tokenizer(x, truncation=True, padding=True, return_tensors="pt") for x in sides)
+    inputs = {**a, **{f"{name}_b": x for part in b for name, x in part.items()}}
+    auto = LongspanForPairClassification if b else AutoModelForSequenceClassification
+    model = auto.from_pretrained(tmp_path / "model").eval()
+    with torch.no_grad():
+        numbers = model(**inputs).logits[:, 0]
+    assert 8 < expected.min() < expected.max() < 12  # scores are about 10
+    torch.testing.assert_close(numbers, expected.to(numbers.dtype))
+
+
+def code_of(folder):
+    text = (folder / "README.md").read_text()
+    (code,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return code.replace("FOLDER OR NAME ON THE HUB", str(folder))
+
+
+@pytest.mark.parametrize("option", ["first", 3])
+def test_exported_model_has_the_global_tokens_of_the_run(cli, runs, tmp_path, option):
+    """They are marked by the task: where the model is served, none were."""
+    paths = ("--runs", tmp_path / "runs", "--cache", runs / "cache", "--device", "cpu")
+    options = {"task.vocabulary": "bytes", "task.length": 60, "task.global_tokens": option}
+    changes = {
+        **tiny.SHORT_RUN,
+        **options,
+        "mechanism.window": 2,
+        "mechanism.first_global": "false",
+    }
+    code, _, err = cli("train", "longformer", "reviews", *tiny.short_flags(changes), *paths)
+    assert code == 0, err
+    (record,) = (tmp_path / "runs" / "own" / "reviews").glob("*.json")
+    assert export(cli, runs, record, tmp_path / "model")[0] == 0
+    found = predict(record, [("A text.",)], RunPaths(cache=runs / "cache", device="cpu"))
+    namespace = {}
+    exec(code_of(tmp_path / "model"), namespace)
+    with torch.no_grad():
+        logits = namespace["model"](**namespace["inputs"]).logits
+    torch.testing.assert_close(
+        logits.softmax(-1).max(-1)[0].double(), torch.from_numpy(found.probabilities)
+    )
+
+
+def test_pretrained_model_keeps_its_tokenizer(cli, tmp_path):
+    """Without it a run that started from the folder read bytes with the ids of word pieces."""
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n\n".join(text for text, *_ in reviews(40)))
+    cache = ("--cache", tmp_path / "cache")
+    places = ("--runs", tmp_path / "runs", "--device", "cpu", *cache)
+    corpus = ("data", "import", "corpus", texts, "--document", "paragraph", "--name", "novels")
+    changes = tiny.short_flags({**tiny.SHORT_RUN, "task.length": 16})
+    with forgotten_imports(tmp_path / "none"):
+        tiny.run_commands([
+            (*corpus, "--vocab-size", "270", *cache),
+            ("pretrain", "local", "novels", *changes, *places),
+        ])  # fmt: skip
+        (record,) = (tmp_path / "runs" / "pretrain" / "novels").glob("*.json")
+        assert cli("export", record, "--output", tmp_path / "model", *cache)[0] == 0
+        task = build("novels", load_result(record).config.task.options)
+        found = AutoTokenizer.from_pretrained(tmp_path / "model")("the plot was dull")["input_ids"]
+        assert found == task.tokenizer.encode(b"the plot was dull", 100).tolist()
+    assert open_checkpoint(tmp_path / "model").vocabulary == f"tokenizer:{tmp_path / 'model'}"
 
 
 def test_card_has_protocol_scores_and_interval(cli, runs, tmp_path):

@@ -193,6 +193,15 @@ def _from_checkpoint(
     fitted = source.changes(published, choices.mechanism, choices.extend_positions)
     if "task.vocabulary" in changes:
         fitted.pop("start.tokenizer", None)  # the user has chosen another one
+    elif (source.task, source.vocabulary) == (None, None) and hasattr(
+        published.options, "vocabulary"
+    ):
+        logger.warning(
+            "%s has no tokenizer, so its tokens are not known, and texts are read as %s; save the "
+            "tokenizer beside its weights, or pass --set task.vocabulary=tokenizer:FOLDER",
+            source.folder,
+            published.options.vocabulary,
+        )
     experiment = protocol.row(task, name, choices.seed, choices.changes, choices.budget, fitted)
     _check(protocol, experiment, choices, source.folder)
     if "task.length" in fitted.keys() - changes.keys() and not published.is_own:

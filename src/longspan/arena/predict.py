@@ -12,7 +12,7 @@ from torch import Tensor
 
 from longspan.arena.finished_run import FinishedRun, check_request, load_run
 from longspan.arena.paths import RunPaths
-from longspan.data.imports.targets import SEPARATOR
+from longspan.data.imports.targets import label_separator
 from longspan.data.store import Examples, Ragged
 from longspan.errors import OptionError
 from longspan.files import atomic_write
@@ -94,7 +94,7 @@ def _name_predictions(task: EncodedTextTask, logits: Tensor, threshold: float) -
     by_class = dict(zip(names, scores.T, strict=True))
     if imported and imported.is_multi_label:
         rows = scores >= threshold
-        values = [SEPARATOR.join(np.array(names)[row].tolist()) for row in rows]
+        values = [label_separator(names).join(np.array(names)[row].tolist()) for row in rows]
         return Predictions(values, None, by_class)
     classes = scores.argmax(1)
     return Predictions([names[x] for x in classes], scores.max(1), by_class)

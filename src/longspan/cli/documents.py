@@ -96,34 +96,38 @@ def _check_final(documents: DocumentOptions, texts: TextOptions) -> None:
         )
 
 
-def find_imported(data: str, texts: TextOptions) -> str:
-    """Return the name of the task that a file was imported as, for a final model.
+def find_imported(data: str, texts: TextOptions, reason: str, command: str) -> str:
+    """Return the name of the task that a file was imported as.
+
+    Args:
+        data: file, folder or hf:NAME.
+        texts: options of texts.
+        reason: what reads texts that were imported, for messages.
+        command: command that imports them, for messages.
 
     Raises:
         OptionError: it was not, other columns were read, or it has changed since.
         DataError: the file is missing or malformed.
     """
     from longspan.data.imports.texts import has_files
-    from longspan.tasks import TASKS, OwnTexts
+    from longspan.tasks import TASKS, OwnSummaries, OwnTexts, imported_names
 
     name = texts.name or default_name(data)
-    command = f"longspan finetune --data {data}"
-    if not is_own_texts(name):
-        raise OptionError(
-            f"--all repeats an earlier run on all texts, and {data} was not imported as {name!r}; "
-            f"run {command} first, with these options and without --all"
-        )
+    if name not in imported_names(OwnTexts, OwnSummaries):
+        raise OptionError(f"{reason}, and {data} was not imported as {name!r}; run {command}")
     described = cast("type[OwnTexts]", TASKS[name]).description
-    given = {"text": texts.text, "target": texts.label or texts.target, "pair": texts.pair}
+    target = texts.label or texts.target or texts.summary
+    given = {"text": texts.text, "target": target, "pair": texts.pair}
+    again = command.partition(" first")[0]
     for role, column in given.items():
         if column not in (None, known := described.columns.get(role)):
             raise OptionError(
                 f"{name} was imported with the {role} {known!r}, got {column!r}; omit it, or run "
-                f"{command} --replace first"
+                f"{again} --replace first"
             )
     if not has_files(described, read_source(data), texts.form()):
         raise OptionError(
-            f"{data} has changed since it was imported as {name}; run {command} --replace first"
+            f"{data} has changed since it was imported as {name}; run {again} --replace first"
         )
     return name
 

@@ -129,7 +129,9 @@ def finetune(
     _check_source(checkpoint, is_own=is_own)
     check_document_options(documents, texts, is_own=is_own)
     if documents.all_texts and data and not task:
-        name = find_imported(data, texts)
+        reason = "--all repeats an earlier run on all texts"
+        first = "first, with these options and without --all"
+        name = find_imported(data, texts, reason, f"longspan finetune --data {data} {first}")
     else:
         name = _task_name(task, data, texts, paths.cache, is_plan=changes.is_plan)
     if is_own_texts(name):
@@ -166,7 +168,7 @@ def _task_name(
 
     Raises:
         OptionError: there are none, a column is not named, options of texts are given to a task, or
-            a plan would import the texts.
+            a plan names texts that were not imported.
         DataError: the file is unusable.
     """
     flags = texts.flags()
@@ -182,10 +184,8 @@ def _task_name(
     if kind == "summaries" and (others := texts.flags("label", "target", "pair", "separator")):
         raise OptionError(f"--summary is the target of the texts; omit {', '.join(others)}")
     if is_plan:
-        raise OptionError(
-            f"--dry-run and --measure take an imported TASK, got --data {data}; run longspan data "
-            f"import {kind} {shlex.quote(str(data))} first"
-        )
+        command = f"longspan data import {kind} {shlex.quote(data)} first"
+        return find_imported(data, texts, "--dry-run and --measure import nothing", command)
     return import_files(kind, [data], texts, cache)
 
 

@@ -18,6 +18,8 @@ from longspan.errors import DataError, OptionError
 from longspan.wording import counted
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from longspan.arena import RunPaths
     from longspan.arena.predict import Predictions
     from longspan.data.sources.table import Table
@@ -89,7 +91,7 @@ def predict(
     columns = new.text or trained.get("text"), new.pair or trained.get("pair")
     table, texts = _read_texts(file, *columns, new)
     _note_targets(file, table, trained)
-    shown = _shown_columns(file, table, new)
+    shown = _shown_columns(file, table, new, is_typed=_is_lines(output))
     predictions = predict_texts(record, texts, paths, threshold=new.threshold)
     written = {**shown, **_predicted_columns(predictions, new)}
     page = new.evidence
@@ -133,10 +135,15 @@ def _predicted_columns(predictions: "Predictions", new: NewTextOptions) -> dict[
     """Return the columns that predictions add."""
     added: dict[str, Any] = {"predicted": predictions.values}
     if predictions.probabilities is not None:
-        added["probability"] = predictions.probabilities.round(4).tolist()
+        added["probability"] = _shorten(predictions.probabilities)
     if new.probabilities:
-        added |= {f"p({x})": y.round(4).tolist() for x, y in predictions.by_class.items()}
+        added |= {f"p({x})": _shorten(y) for x, y in predictions.by_class.items()}
     return added
+
+
+def _shorten(values: "np.ndarray") -> list[float]:
+    """Return probabilities with six digits behind the zeros, which keep those of rare classes."""
+    return [float(f"{x:.6g}") for x in values]
 
 
 def _check_evidence(record: Path, output: Path, page: Path) -> None:
@@ -205,8 +212,16 @@ def _note_targets(file: Path, table: "Table", trained: Mapping[str, str]) -> Non
         )
 
 
-def _shown_columns(file: Path, table: "Table", new: NewTextOptions) -> dict[str, list[str]]:
+def _shown_columns(
+    file: Path, table: "Table", new: NewTextOptions, *, is_typed: bool
+) -> dict[str, list[Any]]:
     """Return the columns that are written as they are: that of the identifiers, or all.
+
+    Args:
+        file: file of the texts.
+        table: its content.
+        new: options.
+        is_typed: keep numbers, booleans and nulls of JSON and parquet, which CSV writes as text.
 
     Raises:
         OptionError: one has the name of a prediction.
@@ -223,6 +238,8 @@ def _shown_columns(file: Path, table: "Table", new: NewTextOptions) -> dict[str,
             raise DataError(
                 f"{file} has several columns {doubled[0]!r}; rename all but one, or pass --id"
             )
+        if is_typed:
+            return {name: table.typed(name) for name in names}
         cells = zip(*table.rows, strict=True)
         return {x: list(values) for x, values in zip(names, cells, strict=True)}
     values = table.column(identifier)
@@ -233,7 +250,7 @@ def _shown_columns(file: Path, table: "Table", new: NewTextOptions) -> dict[str,
             f"{file}: an identifier of --id {identifier} is {kind} in {table.show_rows(wrong)}; "
             "correct them, or omit --id to write all columns"
         )
-    return {identifier: values}
+    return {identifier: table.typed(identifier) if is_typed else values}
 
 
 def _read_texts(
@@ -258,6 +275,11 @@ def _read_texts(
     return table, texts
 
 
+def _is_lines(path: Path) -> bool:
+    """Return whether a file has an object in each line."""
+    return path.suffix.lower() in _LINES
+
+
 def _write(path: Path, columns: Mapping[str, list[Any]]) -> None:
     """Write columns as CSV, or as one JSON object a line."""
     from longspan.files import atomic_write
@@ -267,11 +289,11 @@ def _write(path: Path, columns: Mapping[str, list[Any]]) -> None:
         atomic_write(path) as temporary,
         temporary.open("w", encoding="utf-8", newline="") as stream,
     ):
-        if path.suffix.lower() in _LINES:
+        if _is_lines(path):
             for row in rows:
                 values = dict(zip(columns, row, strict=True))
-                stream.write(json.dumps(values, ensure_ascii=False) + "\n")
+                stream.write(json.dumps(values, ensure_ascii=False, default=str) + "\n")
             return
         writer = csv.writer(stream)
         writer.writerow(columns)
-        writer.writerows([f"{x:.6g}" if isinstance(x, float) else x for x in row] for row in rows)
+        writer.writerows(rows)

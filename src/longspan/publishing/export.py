@@ -2,18 +2,26 @@
 
 import copy
 from pathlib import Path
+from typing import cast
 
+import torch
+from torch import nn
 from transformers import PreTrainedTokenizerFast
 
 from longspan.arena.finished_run import load_run
 from longspan.arena.paths import RunPaths
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.files import check_new_folder
+from longspan.models.heads.sequence_classification import LongspanClassifier
 from longspan.publishing.hub_folder import write_hub_folder
 from longspan.publishing.model_card import make_model_card
 from longspan.publishing.usage import example_of_use
+from longspan.tasks.base import Task
+from longspan.tasks.documents.own_texts import OwnTexts
 from longspan.tasks.encoded_text import EncodedTextTask
+from longspan.tasks.language.corpora import CorpusTask
 from longspan.tasks.language.streams import StreamTask
+from longspan.tasks.pieces import PieceTask
 from longspan.tokenizers import make_fast_tokenizer
 from longspan.tokenizers.streams import make_stream_tokenizer
 
@@ -22,7 +30,7 @@ def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | No
     """Write the selected model of a run as a folder for the hub; return the folder.
 
     It has the weights, the code, a model card with the scores of the record and, for tasks of
-    texts and language models, the tokenizer.
+    texts and language models, the tokenizer. Predicted numbers are in units of the file.
 
     Args:
         record: record of a finished run.
@@ -39,18 +47,37 @@ def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | No
     check_new_folder(folder)
     run = load_run(record, paths)
     task, model = run.task, run.model
-    tokenizer = None
-    if isinstance(task, EncodedTextTask):
-        tokenizer = _make_tokenizer(task)
-    elif isinstance(task, StreamTask):
-        tokenizer = make_stream_tokenizer(task.vocabulary)
-    usage = example_of_use(model, task, has_tokenizer=tokenizer is not None)
+    if isinstance(task, OwnTexts) and task.is_regression:
+        _write_units(cast(LongspanClassifier, model), task)
+    if getattr(task.options, "global_tokens", None) == "first":
+        # Pipelines of transformers pass no mask of global tokens.
+        model.config.default_global_tokens = "first"
+    tokenizer = _make_tokenizer(task)
+    # The inputs of questions and documents are made of several texts.
+    has_text = tokenizer is not None and not isinstance(task, PieceTask)
+    usage = example_of_use(model, task, has_tokenizer=has_text)
     card = make_model_card(run.result, task, usage=usage, license=license)
     return write_hub_folder(model, folder, tokenizer=tokenizer, card=card)
 
 
-def _make_tokenizer(task: EncodedTextTask) -> PreTrainedTokenizerFast:
-    """Return the tokenizer of a task's texts, limited to its length."""
+@torch.no_grad()
+def _write_units(model: LongspanClassifier, task: OwnTexts) -> None:
+    """Let a model of standardized numbers return numbers in units of the file.
+
+    Where it is served, mean and deviation of the training texts are not known.
+    """
+    output, model.config.classifier_bias = model.classifier.output, True
+    bias = output.weight.new_zeros(1) if output.bias is None else output.bias
+    output.bias = nn.Parameter(task.predicted_numbers(bias[:, None]).to(bias.dtype))
+    output.weight *= task.description.deviation
+
+
+def _make_tokenizer(task: Task) -> PreTrainedTokenizerFast | None:
+    """Return the tokenizer of a task's texts, limited to its length; None: it has no texts."""
+    if isinstance(task, StreamTask):
+        return make_stream_tokenizer(task.vocabulary)
+    if not isinstance(task, EncodedTextTask | PieceTask | CorpusTask):
+        return None
     vocabulary = task.tokenizer
     if not isinstance(vocabulary, WordPieceTokenizer):
         return make_fast_tokenizer(vocabulary, max_length=task.length)

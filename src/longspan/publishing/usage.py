@@ -25,6 +25,17 @@ inputs = {
     "attention_mask_b": b["attention_mask"],
 }
 """
+_SEARCH = """a = tokenizer(["A question."], truncation=True, return_tensors="pt")
+b = tokenizer(["A text.", "Another one."], padding=True, truncation=True, return_tensors="pt")
+inputs = {
+    "query_input_ids": a["input_ids"],
+    "query_attention_mask": a["attention_mask"],
+    "document_input_ids": b["input_ids"],
+    "document_attention_mask": b["attention_mask"],
+}
+with torch.no_grad():
+    print(model(**inputs).similarities)
+"""
 _HEAD_TAIL = """
 
 def encode(text):
@@ -37,6 +48,9 @@ def encode(text):
 """
 _GENERATE = """with torch.no_grad():
     print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True))
+"""
+_PASSAGES = """passages = torch.arange(inputs["input_ids"].shape[1])[None] % {length} == 0
+inputs["global_attention_mask"] = passages & inputs["attention_mask"].bool()
 """
 _CALL = """with torch.no_grad():
     print(model(**inputs).logits)
@@ -51,6 +65,8 @@ def example_of_use(model: PreTrainedModel, task: Task, *, has_tokenizer: bool) -
     imports = [auto, "AutoTokenizer"] if has_tokenizer else [auto]
     load = _LOAD.format(imports=", ".join(imports), auto=auto)
     is_pair = "input_ids_b" in task.head.texts
+    if has_tokenizer and task.head.compares_examples:
+        return load + _TOKENIZER + _SEARCH
     if has_tokenizer and task.generation is not None:
         return load + _TOKENIZER + _TEXTS + _GENERATE
     if has_tokenizer:
@@ -61,6 +77,9 @@ def example_of_use(model: PreTrainedModel, task: Task, *, has_tokenizer: bool) -
 def _encode(task: Task, is_pair: bool) -> str:
     """Return the lines that encode texts; a tokenizer of transformers keeps the head of them."""
     lines = _PAIRS if is_pair else _TEXTS
+    passage = getattr(task.options, "global_tokens", None)
+    if isinstance(passage, int) and not is_pair:
+        lines += _PASSAGES.format(length=passage)
     if not isinstance(task, EncodedTextTask) or task.truncation == "head":
         return lines
     # A text of one token more loses the token behind its head.

@@ -4,6 +4,7 @@ They are plain `tokenizers` pipelines: `AutoTokenizer.from_pretrained` loads the
 not installed.
 """
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -21,7 +22,7 @@ Side = Literal["left", "right"]
 
 _STARTS, _ENDS = ("cls", "bos"), ("sep", "eos")
 # What Python's \w matches: letters, numbers and the underscore. That of `tokenizers` has marks too.
-_NO_WORD = Regex(r"[^\p{L}\p{N}_]+")
+_NO_WORD = r"[^\p{L}\p{N}_]+"
 # Python gives a capital sigma at the end of a word another lower case than elsewhere (Unicode
 # standard, table 3-17, Final_Sigma); `tokenizers` does not.
 _CASED = r"[\p{Cased}&&[^\p{Case_Ignorable}]]"
@@ -38,9 +39,9 @@ def make_fast_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Make a fast tokenizer with the ids of a vocabulary; those of special tokens follow.
 
-    Without special tokens the ids are those that a task reads. Two differences for words: a text
-    without one has no ids, where a task reads one unknown word; and letters newer than the Unicode
-    tables of Python are parts of words. Bytes, and known characters, decode to their text.
+    Without special tokens the ids are those that a task reads. Two differences for words: the empty
+    text has no ids, where a task reads one unknown word; and letters newer than the Unicode tables
+    of Python are parts of words. Bytes, and known characters, decode to their text.
 
     A text gets "cls" or "bos" before it and "sep" or "eos" after it; of a pair, both texts are
     followed by "sep" or "eos", and the second has type 1.
@@ -137,10 +138,14 @@ def _pipeline(vocabulary: Vocabulary, ids: dict[str, int]) -> Pipeline:
     """Return the pipeline from texts to ids, without special tokens."""
     if isinstance(vocabulary, WordTokenizer):
         pipeline = Pipeline(models.WordLevel(ids, unk_token=token_text("unk")))
+        # A text without a word is one unknown word, as a task reads it.
+        unknown = next(x for n in itertools.count(1) if (x := n * "_") not in ids)
+        without_word = normalizers.Replace(Regex(rf"\A{_NO_WORD}\z"), unknown)
+        final_sigma = normalizers.Replace(_FINAL_SIGMA, "ς")
         pipeline.normalizer = normalizers.Sequence(
-            [normalizers.Replace(_FINAL_SIGMA, "ς"), normalizers.Lowercase()]
+            [without_word, final_sigma, normalizers.Lowercase()]
         )
-        pipeline.pre_tokenizer = pre_tokenizers.Split(_NO_WORD, behavior="removed")
+        pipeline.pre_tokenizer = pre_tokenizers.Split(Regex(_NO_WORD), behavior="removed")
         return pipeline
     if isinstance(vocabulary, CharacterTokenizer):
         return character_pipeline(ids)

@@ -135,13 +135,23 @@ def parse_labels(texts: Sequence[str], where: str, separator: str) -> Targets:
     return Targets(values, tuple(names), has_labels=True)
 
 
+def label_separator(names: Sequence[str]) -> str:
+    """Return the separator between the labels of a text that is in no name of a label."""
+    return next((x for x in (SEPARATOR, *"|,/") if not any(x in y for y in names)), SEPARATOR)
+
+
 def join_labels(columns: Mapping[str, Sequence[str]], where: str, separator: str) -> list[str]:
     """Return the names of the columns that are true in each row, joined.
 
     Raises:
-        DataError: a value is neither true nor false.
+        DataError: a value is neither true nor false, or a name has the separator.
     """
     for name, values in columns.items():
+        if separator in name:
+            raise DataError(
+                f"{where}: the column {name!r} has the separator {separator!r} of labels in its "
+                f"name; pass --separator with a character that no name has"
+            )
         if wrong := next((x for x in values if x.lower() not in (*_TRUE, *_FALSE)), None):
             raise DataError(
                 f"{where}: column {name!r} must be 0 or 1 in each row, to say whether the label "

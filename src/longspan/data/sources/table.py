@@ -45,6 +45,7 @@ class Table:
         places: location of each row, such as "line 3".
         nested: first row of each column that has a list or an object, by name.
         shards: files of a table that has several.
+        values: values of each row as JSON or parquet has them; of other files none, they have text.
     """
 
     path: Path
@@ -53,6 +54,7 @@ class Table:
     places: Sequence[str]
     nested: Mapping[str, int] = dataclasses.field(default_factory=dict)
     shards: tuple["Table", ...] = ()
+    values: Sequence[Mapping[str, Any]] = ()
 
     def column(self, name: str) -> list[str]:
         """Return a column, without white space around its values.
@@ -74,6 +76,18 @@ class Table:
             f"{self.path} has no column {name!r}; its columns are {', '.join(self.names)}"
             f"{self._delimiter_hint()}"
         )
+
+    def typed(self, name: str) -> list[Any]:
+        """Return a column with its numbers, booleans and nulls, as JSON writes them.
+
+        Args:
+            name: one of `names`.
+        """
+        place = self.names.index(name)
+        texts = [row[place] for row in self.rows]
+        if not self.values:
+            return texts
+        return [_as_json(row.get(name), text) for row, text in zip(self.values, texts, strict=True)]
 
     def show_rows(self, rows: Sequence[int]) -> str:
         """Return the first locations of some rows, and how many more there are."""
@@ -174,6 +188,7 @@ def _collect(path: Path, rows: Iterable[readers.Row]) -> Table:
     """
     places: list[str] = []
     records: list[dict[str, str]] = []
+    typed: list[Mapping[str, Any]] = []
     nested: dict[str, int] = {}
     names: dict[str, None] = {}
     for place, values in rows:
@@ -183,12 +198,12 @@ def _collect(path: Path, rows: Iterable[readers.Row]) -> Table:
                 nested.setdefault(name, len(records))
         records.append({name: _as_text(x, path, name, place) for name, x in values.items()})
         places.append(place)
-        if len(records) == 1:
-            first = values
+        typed.append(values)
     if len(records) == 1:
-        _refuse_wrapped(first, path)
+        _refuse_wrapped(typed[0], path)
     cells = [[row.get(name, "") for name in names] for row in records]
-    return Table(path=path, names=tuple(names), rows=cells, places=places, nested=nested)
+    columns = tuple(names)
+    return Table(path=path, names=columns, rows=cells, places=places, nested=nested, values=typed)
 
 
 def _refuse_wrapped(values: Mapping[str, Any], path: Path) -> None:
@@ -224,6 +239,13 @@ def _as_text(value: Any, path: Path, name: str, place: str) -> str:
     return str(value)
 
 
+def _as_json(value: Any, text: str) -> Any:
+    """Return a value that JSON has as it is, a NaN as null, and of another one its text."""
+    if value != value:
+        return None
+    return value if isinstance(value, str | int | float | list | dict | None) else text
+
+
 def _join(shards: Sequence[Table]) -> Table:
     """Return the rows of all shards, with the columns that all have."""
     if len(shards) == 1:
@@ -244,9 +266,15 @@ def _join(shards: Sequence[Table]) -> Table:
         rows += [[row[n] for n in order] for row in shard.rows]
         places += [shard.locate(number) for number in range(len(shard.rows))]
     folder = shards[0].path.parent
-    columns = tuple(names)
+    are_typed = all(shard.values for shard in nonempty_shards)
     return Table(
-        path=folder, names=columns, rows=rows, places=places, nested=nested, shards=tuple(shards)
+        path=folder,
+        names=tuple(names),
+        rows=rows,
+        places=places,
+        nested=nested,
+        shards=tuple(shards),
+        values=[row for shard in shards for row in shard.values] if are_typed else (),
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.data.imports import texts
-from longspan.data.imports.targets import SEPARATOR, label_matrix
+from longspan.data.imports.targets import label_matrix, label_separator
 from longspan.data.imports.texts import TextsDescription, TextsSplit
 from longspan.data.summarized_document import SummarizedDocument
 from longspan.data.tokenizers import ByteTokenizer
@@ -212,7 +212,8 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         target = examples.labels[row]
         if self.is_multi_label:
             names = np.array(self.description.classes)
-            shown = SEPARATOR.join(names[label_matrix(np.array([target]), len(names))[0]])
+            applying = names[label_matrix(np.array([target]), len(names))[0]]
+            shown = label_separator(self.description.classes).join(applying)
         else:
             shown = f"{target:g}" if self.is_regression else self.class_name(int(target))
         return f"{' | '.join(map(self.decode, sides))} = {shown}"
