@@ -60,6 +60,7 @@ def main() -> None:
 def measure(name, causal, dtype, shape, runs, device) -> list[dict]:
     """Measure both bodies of one shape, in inference and in training."""
     import torch
+    from peers import describe
     from timing import compare
 
     from longspan.attention import build
@@ -71,18 +72,14 @@ def measure(name, causal, dtype, shape, runs, device) -> list[dict]:
     bodies = {x: build(kind, backend=x, **options).to(device) for x in ("torch", "triton")}
     inputs = [torch.randn(shape, device=device).to(dtype).requires_grad_() for _ in range(3)]
     grad, rows = torch.randn(shape, device=device).to(dtype), []
-    row = {
-        "mechanism": name,
-        "causal": causal,
-        "dtype": str(dtype).removeprefix("torch."),
-        "rows": shape[0],
-        "length": shape[2],
-        "width": shape[3],
-    }
+    row = describe_case(name, causal, dtype, shape)
     try:
         deviation = deviation_of(bodies, inputs, grad)
     except InputError as error:
         return [{**row, "refused": str(error)}]
+    except Exception as error:  # whatever Triton raises: the other shapes go on
+        print(f"{name} is not measured: {describe(error)}", flush=True)
+        return [{**row, "failed": describe(error)}]
     for work in WORKS:
         calls = {x: call_of(body, inputs, grad, work) for x, body in bodies.items()}
         peaks = {x: peak_of(call, device) for x, call in calls.items()}
@@ -99,6 +96,18 @@ def measure(name, causal, dtype, shape, runs, device) -> list[dict]:
         )
         print({x: y for x, y in rows[-1].items() if not isinstance(y, dict)}, flush=True)
     return rows
+
+
+def describe_case(name, causal, dtype, shape) -> dict:
+    """Return what names the rows of a shape."""
+    return {
+        "mechanism": name,
+        "causal": causal,
+        "dtype": str(dtype).removeprefix("torch."),
+        "rows": shape[0],
+        "length": shape[2],
+        "width": shape[3],
+    }
 
 
 def call_of(body, inputs, grad, work):

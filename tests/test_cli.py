@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 import typer
@@ -267,6 +268,26 @@ def test_page_keeps_earlier_records_of_runs_folder(tmp_path, capsys):
     foreign, odd = (line for line in errors.splitlines() if line.startswith("left out: "))
     assert "foreign.failed.json is not a longspan record" in foreign
     assert "odd.json is not a longspan record" in odd
+
+
+def test_runs_are_tabled_where_the_charts_of_the_page_are_not_installed(
+    tmp_path, capsys, monkeypatch
+):
+    from longspan.cli.reporting import print_report
+    from longspan.report.output import page
+
+    def fail():
+        raise PackageNotFoundError("vl-convert-python")
+
+    monkeypatch.setattr(page, "packed_libraries", fail)
+    local = next(iter(synthetic.records("smoke", 1, ["local"])))
+    local.save(tmp_path)
+    print_report([local], tmp_path / "smoke", as_json=True)
+    printed, errors = capsys.readouterr()
+    assert json.loads(printed)[0]["rows"][0]["mechanism"] == "local"
+    assert "no report: the package vl-convert-python is not installed; pip install" in errors
+    assert f"then longspan report {tmp_path / 'smoke'}" in errors
+    assert not (tmp_path / "smoke/report.html").exists()
 
 
 def test_arena_with_failed_run_reports_others_and_exits_with_1(

@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[1]
 COUNT = "import pathlib; p = pathlib.Path(r'{out}/calls'); p.open('a').write('x')"
@@ -80,6 +81,17 @@ def test_archives_hold_records_without_data_and_checkpoints(gpu_day, tmp_path):
 
 def test_every_part_ends_within_ten_minutes(gpu_day):
     assert all(0 < x.limit + gpu_day.GRACE / 2 <= 600 for x in gpu_day.PARTS)
+
+
+def test_kernels_that_fail_do_not_stop_other_shapes(import_script, monkeypatch):
+    script = import_script("linear_kernels")
+
+    def fail(*_):
+        raise TypeError("only arrays\nsecond line")
+
+    monkeypatch.setattr(script, "deviation_of", fail)
+    (row,) = script.measure("linear", False, torch.float32, (1, 8, 20, 8), 1, torch.device("cpu"))
+    assert (row["failed"], row["length"]) == ("TypeError: only arrays", 20)
 
 
 @pytest.mark.slow

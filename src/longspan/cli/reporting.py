@@ -242,7 +242,8 @@ def print_report(
 ) -> None:
     """Write `report.html` of a folder, and print the leaderboards of some results in it.
 
-    Invalid files in the folder are named and left out.
+    Invalid files in the folder are named and left out; so is the page, without a package that it
+    needs.
 
     Args:
         results: results in memory, which are not read again.
@@ -261,7 +262,11 @@ def print_report(
     failures = _load_valid(failure_paths(folder), load_failure)
     everything = [*results, *_load_valid(paths, load_result)]
     boards, context = _build(everything, [folder], failures)
-    _write_page(boards, context, folder / "report.html")
+    try:
+        _write_page(boards, context, folder / "report.html")
+    except ModuleNotFoundError as error:  # the runs are there: a table of them needs no charts
+        remedy = f"pip install 'longspan[arena]', then longspan report {folder}"
+        print_note("no report:", f"the package {error.name} is not installed; {remedy}")
     races = set(map(race_of, results))
     if rows is not None:
         names = {*rows, *(run.row_name for run in results)}
