@@ -16,6 +16,7 @@ from torch import nn
 from longspan.attention.base import register
 from longspan.attention.mechanisms.delta import DeltaAttention
 from longspan.attention.ops.recurrent_base import (
+    DecayingAttention,
     draw_rates,
     draw_step_bias,
     gated_traits,
@@ -25,7 +26,7 @@ from longspan.attention.ops.recurrent_base import (
 
 
 @register("gated_delta")
-class GatedDeltaAttention(DeltaAttention):
+class GatedDeltaAttention(DecayingAttention, DeltaAttention):
     """The delta rule with a decay per token and head."""
 
     traits = gated_traits("Yang et al. 2025, https://arxiv.org/abs/2412.06464")

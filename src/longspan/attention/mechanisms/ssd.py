@@ -14,8 +14,8 @@ for D x. Bidirectional: both directions, in which a token itself counts once.
 from torch import nn
 
 from longspan.attention.base import register
-from longspan.attention.ops.gate_input import GatedAttention
 from longspan.attention.ops.recurrent_base import (
+    DecayingAttention,
     RecurrentAttention,
     draw_rates,
     draw_step_bias,
@@ -26,7 +26,7 @@ from longspan.attention.ops.recurrent_base import (
 
 
 @register("ssd")
-class SSDAttention(GatedAttention, RecurrentAttention):
+class SSDAttention(DecayingAttention, RecurrentAttention):
     """Linear attention with a step size per token and head, which writes and forgets."""
 
     traits = gated_traits("Dao and Gu 2024, https://arxiv.org/abs/2405.21060", scale=True)

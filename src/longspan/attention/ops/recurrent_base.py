@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention, Inputs, Traits
-from longspan.attention.ops.gate_input import gate_input
+from longspan.attention.ops.gate_input import GatedAttention, gate_input
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.recurrence import CHUNK, mix, mix_both_ways
+from longspan.errors import OptionError
 
 _SMALLEST_NORM = 1e-6  # added to a sum of squares
 SMALLEST_STEP, LARGEST_STEP = 1e-3, 0.1  # initial step sizes
@@ -121,6 +122,37 @@ class RecurrentAttention(Attention):
         maps = sum(p.numel() for p in self.parameters() if p.dim() == 2)
         heads = self.built_for.get("heads", 1)
         return once * (1 if self.causal else 2) + 2 * T * maps // heads
+
+
+class DecayingAttention(GatedAttention):
+    """Base of recurrences with a decay rate for each head, exp(log_rate)."""
+
+    log_rate: nn.Parameter
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        head_dim: int,
+        width: int,
+        decay_scale: float = 1.0,
+        causal: bool = False,
+    ):
+        """Create the maps to the gates.
+
+        Args:
+            heads: number of heads.
+            head_dim: size of a head.
+            width: size of the layer's input.
+            decay_scale: factor of the decay rates at first: smaller forgets more slowly.
+            causal: attend to the past alone.
+        """
+        super().__init__(heads=heads, head_dim=head_dim, width=width, causal=causal)
+        if not 0 < decay_scale < math.inf:
+            expected = f"must be > 0 and finite, got {decay_scale}"
+            raise OptionError(f"{self.name}: option decay_scale {expected}")
+        with torch.no_grad():
+            self.log_rate += math.log(decay_scale)
 
 
 def normalized(x: Tensor) -> Tensor:
