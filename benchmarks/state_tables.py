@@ -2,8 +2,8 @@
 
     python benchmarks/state_tables.py
 
-The records are those of `recall-state`, by mechanism, bytes of state, learning rate, and the function
-after the convolution.
+The records are those of `recall-state`, by mechanism, bytes of state, learning rate, function after
+the convolution and initial decay.
 """
 
 from collections.abc import Iterable, Sequence
@@ -57,16 +57,15 @@ class Place(NamedTuple):
     row: str
 
 
+# By the end of the name of a row: function after the convolution, and decays at first.
+FORMS = {"": "", "silu": "SiLU, ", "slow": "SiLU, slow, "}
+
+
 class Setting(NamedTuple):
     """Column of the table: what else was tried at a size."""
 
-    has_silu: bool
+    form: str
     rate: float
-
-    @property
-    def name(self) -> str:
-        """Heading of the column."""
-        return f"{'SiLU, ' * self.has_silu}rate {self.rate:.0e}"
 
 
 Cells = dict[Place, dict[Setting, list[Result]]]
@@ -84,10 +83,9 @@ def read_cells(runs: Iterable[Result]) -> Cells:
     for run in runs:
         assert run.decoding_state is not None
         assert run.config.task.options["pairs"] == PAIRS
-        row = run.row_name.removesuffix("-silu")
-        place = Place(run.mechanism, run.decoding_state.num_bytes, row)
-        has_silu = run.config.model.short_convolution_activation == "silu"
-        setting = Setting(has_silu, run.config.training.learning_rate)
+        mechanism, size, *forms = run.row_name.split("-")
+        place = Place(mechanism, run.decoding_state.num_bytes, f"{mechanism}-{size}")
+        setting = Setting("-".join(forms), run.config.training.learning_rate)
         cells.setdefault(place, {}).setdefault(setting, []).append(run)
     best: dict[str, float] = {}
     for place, settings in cells.items():
@@ -105,7 +103,7 @@ def best_runs(settings: dict[Setting, list[Result]]) -> Sequence[Result]:
 def render(cells: Cells) -> list[str]:
     """Return the table of every row in every setting, and what was run."""
     columns = sorted({setting for settings in cells.values() for setting in settings})
-    names = " | ".join(setting.name for setting in columns)
+    names = " | ".join(f"{FORMS[x.form]}rate {x.rate:.0e}" for x in columns)
     rows = (
         [
             f"`{place.mechanism}`",

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from contract import HEAD_DIM, HEADS, assert_near, build_small, qkv
 
-from longspan.attention import LayerInput, build, recurrence
+from longspan.attention import Inputs, LayerInput, build, recurrence
 from longspan.attention.ops.recurrence import mix, mix_both_ways
 from longspan.errors import InputError, OptionError
 
@@ -123,6 +123,22 @@ def test_float32_is_exact_under_rare_and_extreme_decays(decay, delta, largest):
 def test_decays_out_of_range_are_refused(decay):
     with pytest.raises(OptionError, match="3 numbers above 0 and at most 1"):
         build("retention", heads=3, decay=decay)
+
+
+@pytest.mark.parametrize("name", ["ssd", "gated_delta", "kimi_delta"])
+def test_decays_are_scaled_at_first(name):
+    """With the same draws, every log decay is a factor of that without the option."""
+    x = torch.randn(1, 5, 8, generator=torch.Generator().manual_seed(0))
+    decays = []
+    for scale in (1.0, 0.25):
+        torch.manual_seed(1)
+        attention = build(name, heads=2, head_dim=4, width=8, decay_scale=scale)
+        q = x.unflatten(-1, (2, 4)).transpose(1, 2)
+        source = LayerInput(states=x, query=lambda p: p, key=lambda p: p)
+        decays.append(attention.gates(Inputs(q, q, q, layer_input=source))[0])
+    torch.testing.assert_close(decays[1], 0.25 * decays[0])
+    with pytest.raises(OptionError, match=f"{name}: option decay_scale must be > 0"):
+        build(name, heads=2, head_dim=4, width=8, decay_scale=0.0)
 
 
 def test_temperature_must_be_positive():
