@@ -86,6 +86,8 @@ FLAGS = {
     "data import summaries": {*SUMMARY, *SHARED, *TASK, "PATH"},
     "data import questions": {*HELD_OUT, *SHARED, *TASK, "PATH", "--answer", "--context",
                               "--delimiter", "--encoding", "--question"},
+    "data import search": {*HELD_OUT, *SHARED, *TASK, "PATH", "--delimiter", "--document",
+                           "--encoding", "--query"},
     "data import corpus": {*HELD_OUT, *READING, *SHARED, *TASK, "PATH", "--objective",
                            "--tokenizer", "--vocabulary", "--weights"},
     "data import beir": {*HELD_OUT, *SHARED, *TASK, "PATH"},

@@ -26,6 +26,7 @@ from longspan.cli.importing import (
     Kind,
     LabelOptions,
     QuestionOptions,
+    SearchOptions,
     SummaryOptions,
     import_files,
     tokenizer,
@@ -181,6 +182,11 @@ _KINDS: dict[Kind, tuple[type[HeldOutOptions], str, str]] = {
         f"JSON file in the format of SQuAD, or a {_FILES}.",
         "Make a task whose model marks answers in documents. Questions about one document are in "
         "one split.",
+    ),
+    "search": (
+        SearchOptions,
+        f"{_FILES.removesuffix(', or hf:NAME')}.",
+        "Make a retrieval task of pairs of queries and documents; all documents are searched.",
     ),
     "corpus": (
         CorpusOptions,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from longspan.data.sources.table import Source
     from longspan.data.sources.text import FileFormat
 
-Kind = Literal["texts", "summaries", "questions", "corpus", "beir", "dpr"]
+Kind = Literal["texts", "summaries", "questions", "search", "corpus", "beir", "dpr"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _held_out = "Share of the texts to hold out, or a file, folder or hf:NAME."
 _tested = f"{_held_out[:-1]}; of texts with classes or numbers 0: no test split."
@@ -147,6 +147,16 @@ class QuestionOptions(HeldOutOptions, FormatOptions):
         """The given columns, by what they have."""
         names = ("question", "context", "answer")
         return {x: column for x in names if (column := getattr(self, x)) is not None}
+
+
+@options
+class SearchOptions(HeldOutOptions, FormatOptions):
+    """Options of pairs of queries and documents; None or False if not given."""
+
+    query: Annotated[Text, option("--query", "Column of the queries.", "query")] = None
+    document: Annotated[
+        Text, option("--document", "Column of the documents that answer them.", "document")
+    ] = None
 
 
 @options
@@ -317,8 +327,7 @@ def _check_free(name: str, kind: Kind) -> None:
     others = {
         "corpus": (ImportedCorpus,),
         "questions": (OwnQuestions,),
-        "beir": (BeirTask,),
-        "dpr": (BeirTask,),
+        **dict.fromkeys(("search", "beir", "dpr"), (BeirTask,)),
     }
     bases = others.get(kind, (OwnTexts, OwnSummaries))
     kinds = {
@@ -563,24 +572,29 @@ def _print_unreadable(count: int, reasons: list[str]) -> None:
 
 
 def _import_collection(
-    name: str, folder: str, layout: str, options: HeldOutOptions, cache: Path
+    name: str, place: str, layout: str, options: HeldOutOptions, cache: Path
 ) -> None:
     """Import a collection, and print what was left out and splits that the folder lacks."""
     from longspan.data.own_splits import SPLITS, TEST, VALIDATION
     from longspan.tasks.ranking.imports import import_collection
+    from longspan.tasks.ranking.pair_table import PairTable
 
+    folder: Path | PairTable = Path(place)
+    if isinstance(options, SearchOptions):
+        columns = (options.query or "query", options.document or "document")
+        folder = PairTable.read(Path(place), *columns, options.form())
     held_out = {split: _share(options, SPLITS[split], layout) for split in (VALIDATION, TEST)}
     with console_callback() as callback:
         described = import_collection(
             cache,
             name,
-            Path(folder),
+            folder,
             held_out,
             callback.on_build,
             layout=layout,
             replace=options.replace,
         )
-    corpus, queries, *_ = described.files
+    corpus, queries, *_ = [*described.files, place]  # a table has both
     messages = {
         "empty_documents": "document|documents without title and text was|were left out",
         "empty_queries": "query|queries without text was|were left out",
@@ -608,10 +622,13 @@ def _share(options: HeldOutOptions, split: str, layout: str) -> float | None:
     if isinstance(share, float | None):
         return share
     stem = "dev" if split == "validation" else split
-    file = {"beir": f"qrels/{stem}.tsv", "dpr": f"a file such as nq-{stem}.json"}[layout]
+    files = {
+        "beir": f"; queries of a file are judged in qrels/{stem}.tsv",
+        "dpr": f"; queries of a file are judged in a file such as nq-{stem}.json",
+    }
     raise OptionError(
-        f"--{split} of import {layout} is a share of the queries, got {str(share)!r}; queries of a "
-        f"file are judged in {file}"
+        f"--{split} of import {layout} is a share of the queries, got {str(share)!r}"
+        f"{files.get(layout, '')}"
     )
 
 

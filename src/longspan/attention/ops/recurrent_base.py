@@ -152,7 +152,7 @@ class DecayingAttention(GatedAttention):
             expected = f"must be > 0 and finite, got {decay_scale}"
             raise OptionError(f"{self.name}: option decay_scale {expected}")
         with torch.no_grad():
-            self.log_rate += math.log(decay_scale)
+            self.log_rate.add_(math.log(decay_scale))
 
 
 def normalized(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Import of a folder in the layout of BEIR or DPR: checks, splits, and a copy in the cache.
+"""Import of folders in the layouts of BEIR and DPR, and of pairs: checks, splits, and a copy.
 
 An import is a folder `<cache>/retrieval/<name>`: documents.parquet, queries.parquet with the
 judgments, and import.json, the description. The original files are not needed afterwards.
@@ -32,8 +32,10 @@ from longspan.files import file_sha256
 from longspan.tasks.ranking.beir_files import BeirFiles
 from longspan.tasks.ranking.collection import NONE, Collection, Queries, relevant, sort_documents
 from longspan.tasks.ranking.dpr_files import DprFiles
+from longspan.tasks.ranking.pair_table import PairTable
 
 HELD_OUT_SHARE = 0.1
+CollectionFiles = BeirFiles | DprFiles | PairTable
 LAYOUTS: dict[str, type[BeirFiles | DprFiles]] = {"beir": BeirFiles, "dpr": DprFiles}
 _SHOWN = 3  # places of unknown ids that are kept for messages
 _DOCUMENTS, _QUERIES = "documents.parquet", "queries.parquet"
@@ -108,7 +110,7 @@ class StoredQuery:
 def import_collection(
     cache: Path,
     name: str,
-    folder: Path,
+    folder: Path | PairTable,
     held_out: Mapping[int, float | None],
     progress: ProgressCallback,
     *,
@@ -123,7 +125,7 @@ def import_collection(
     Args:
         cache: folder of built data sets.
         name: name of the task.
-        folder: folder to read.
+        folder: folder to read, or a table of pairs.
         held_out: share of the queries to hold out, by split; None: the default.
         progress: called with the number of documents after each thousand.
         layout: layout of the folder, of `LAYOUTS`.
@@ -134,7 +136,7 @@ def import_collection(
         DataError: a file is missing or malformed; the message has file and line.
         RunError: the cache cannot be written.
     """
-    collection = LAYOUTS[layout].find(folder)
+    collection = folder if isinstance(folder, PairTable) else LAYOUTS[layout].find(folder)
     files = dict(collection.judgments)
     if SPLITS[TRAIN] not in files:
         files = {SPLITS[TRAIN]: files.pop(next(iter(files))), **files}
@@ -178,7 +180,7 @@ def _resolve_shares(
 
 
 def _write_documents(
-    path: Path, collection: BeirFiles | DprFiles, progress: ProgressCallback
+    path: Path, collection: CollectionFiles, progress: ProgressCallback
 ) -> tuple[dict[str, int], dict[str, Any]]:
     """Write the documents in batches; those without a text are left out.
 
@@ -212,7 +214,7 @@ def _write_documents(
 
 
 def _judged_queries(
-    collection: BeirFiles | DprFiles, files: Mapping[str, Path], numbers: Mapping[str, int]
+    collection: CollectionFiles, files: Mapping[str, Path], numbers: Mapping[str, int]
 ) -> tuple[list[StoredQuery], dict[str, int], list[str]]:
     """Return the queries with a relevant document, counts and places of what was left out.
 
