@@ -17,11 +17,13 @@ from longspan.tasks import (
     imported_names,
 )
 from longspan.tasks.info import LANGUAGE_MODELING
+from longspan.tasks.questions.imports import QuestionsDescription
 from longspan.tasks.ranking.imports import BeirDescription
 
 _WORD_IDS = 8_192
 _LONGEST = {"words": 1_024, "bytes": 2_048}  # tokens that CPUs train on in minutes
 _LENGTH_UNIT = 64  # lengths are multiples of it
+_FRAME = 3  # special tokens around a question and its document
 _EVALUATIONS = 10
 _LIMITS = ("epochs", "batch_size", "fewest", "most")  # of the steps, see `_steps`
 
@@ -73,7 +75,7 @@ def _import_values(task: str, **limits: int) -> dict[str, dict[str, Any]]:
     if issubclass(cls, BeirTask):
         options = _retrieval_options(cls.description)
     elif issubclass(cls, OwnQuestions):
-        options = {"length": _length(cls.description.document_bytes, "bytes")}
+        options = _question_options(cls.description)
     elif issubclass(cls, OwnSummaries):
         options = _summary_options(cls.description)
     else:
@@ -111,6 +113,13 @@ def _retrieval_options(described: BeirDescription) -> dict[str, Any]:
     """Return the options of a collection: words of documents and queries."""
     lengths = [_length(x) for x in (described.document_words, described.query_words)]
     return {"length": max(lengths), "query_length": lengths[1], "vocabulary": _WORD_IDS}
+
+
+def _question_options(described: QuestionsDescription) -> dict[str, Any]:
+    """Return the options of questions: bytes of a question, and of it with its document."""
+    question = min(_length(described.question_bytes, "bytes"), _LONGEST["bytes"] // 4)
+    whole = question + described.document_bytes + _FRAME
+    return {"length": _length(whole, "bytes"), "question_length": question}
 
 
 def _summary_options(described: TextsDescription) -> dict[str, Any]:
