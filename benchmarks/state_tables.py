@@ -43,7 +43,7 @@ STYLES = {  # Okabe and Ito's colors, dark enough for text
     "linear": Style("#D55E00", "right", -8, 4),
     "delta": Style("#009E73", "right", -8, -4),
     "local": Style("#AA44EE", "left", 12, -6),
-    "ssd": Style(GRAY, "right", -8, 0),
+    "ssd": Style("#B5407D", "right", -8, 8),
     "gated_delta": Style(GRAY, "right", -8, -6),
     "convolution": Style(GRAY, "right", -6, -12),
 }
