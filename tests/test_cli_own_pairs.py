@@ -2,10 +2,15 @@
 
 import csv
 import json
+import re
 
+import numpy as np
 import pytest
+import torch
 
 import tiny
+from longspan.arena.finished_run import load_run
+from longspan.arena.paths import RunPaths
 from test_cli_errors import check_rejected
 
 pytestmark = pytest.mark.usefixtures("no_imports")
@@ -13,6 +18,11 @@ FLAGS = tiny.short_flags(tiny.SHORT_RUN)
 ROWS = [(f"Who lives in house {n}?", f"In house {n} lives Ann{n}.", f"Ann{n}") for n in range(20)]
 HEADERS = {"questions": ("question", "context", "answer"), "search": ("query", "document", "id")}
 REPORTED = {"questions": "exact_match", "search": "ndcg@10"}
+
+
+def code_of(folder):
+    (code,) = re.findall(r"^```python\n(.*?)^```", (folder / "README.md").read_text(), re.M | re.S)
+    return code.replace("FOLDER OR NAME ON THE HUB", str(folder))
 
 
 def write_rows(path, kind, rows=ROWS):
@@ -36,6 +46,38 @@ def test_imports_are_tasks_that_are_trained(cli, tmp_path, kind):
     assert code == 0, err
     (path,) = (tmp_path / "runs").rglob("local-*.json")
     assert REPORTED[kind] in json.loads(path.read_text())["scores"]["test"]["metrics"]
+
+
+def test_code_of_the_card_answers_as_the_run(cli, tmp_path):
+    """The model has global tokens, those of the question, which the code marks."""
+    cache = ("--cache", tmp_path / "cache")
+    cli("data", "import", "questions", write_rows(tmp_path / "mine.csv", "questions"), *cache)
+    flags = tiny.short_flags({**tiny.SHORT_RUN, "mechanism.window": 2})
+    runs = ("--runs", tmp_path / "runs", "--device", "cpu")
+    code, _, err = cli("train", "longformer", "mine", *flags, *cache, *runs)
+    assert code == 0, err
+    (path,) = (tmp_path / "runs").rglob("longformer-*.json")
+    code, _, err = cli("export", path, "--output", tmp_path / "model", *cache)
+    assert code == 0, err
+    run = load_run(path, RunPaths(cache=tmp_path / "cache", device="cpu"))
+    details = run.task.load_details("test", 0)
+    (batch,) = run.task.batches("test", batch_size=1, rows=np.array([0]))
+    texts = f"texts = {details['question']!r}, {details['context']!r}"
+    namespace = {}
+    card = code_of(tmp_path / "model")
+    exec(re.sub("^texts = .*", texts, card, flags=re.MULTILINE), namespace)
+    inputs = namespace["inputs"]
+    length = inputs["input_ids"].shape[1]
+    real = {name: batch.inputs[name][:, :length] for name in ("input_ids", "global_attention_mask")}
+    assert not batch.inputs["attention_mask"][:, length:].any()
+    assert torch.equal(inputs["input_ids"], real["input_ids"].long())
+    assert 0 < real["global_attention_mask"].sum() < length
+    assert torch.equal(inputs["global_attention_mask"], real["global_attention_mask"])
+    with torch.no_grad():
+        logits = run.model.eval()(**inputs).start_logits
+    torch.testing.assert_close(namespace["output"].start_logits, logits)
+    assert namespace["document"][namespace["start"]]
+    assert namespace["document"][namespace["end"]]
 
 
 def test_what_was_left_out_is_printed(cli, tmp_path):

@@ -53,9 +53,7 @@ def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | No
         # Pipelines of transformers pass no mask of global tokens.
         model.config.default_global_tokens = "first"
     tokenizer = _make_tokenizer(task)
-    # The inputs of questions and documents are made of several texts.
-    has_text = tokenizer is not None and not isinstance(task, PieceTask)
-    usage = example_of_use(model, task, has_tokenizer=has_text)
+    usage = example_of_use(model, task, has_tokenizer=tokenizer is not None)
     card = make_model_card(run.result, task, usage=usage, license=license)
     return write_hub_folder(model, folder, tokenizer=tokenizer, card=card)
 

@@ -8,6 +8,8 @@ from transformers import PreTrainedModel
 from longspan.publishing.remote_code import auto_classes
 from longspan.tasks import Task
 from longspan.tasks.encoded_text import EncodedTextTask, kept_tokens
+from longspan.tasks.pieces import PieceTask
+from longspan.tasks.questions.question_data import QuestionTask
 
 _LOAD = """import torch
 from transformers import {imports}
@@ -36,6 +38,20 @@ inputs = {
 with torch.no_grad():
     print(model(**inputs).similarities)
 """
+_QUESTION = """texts = "Who asks?", "A document that answers the question."
+inputs = tokenizer(
+    *texts, truncation="only_second", return_token_type_ids=False, return_tensors="pt"
+)
+document = torch.tensor([x == 1 for x in inputs.sequence_ids(0)])
+"""
+_GLOBAL_QUESTION = """inputs["global_attention_mask"] = (document.cumsum(0) == 0)[None]
+"""
+_ANSWER = """with torch.no_grad():
+    output = model(**inputs)
+start = output.start_logits[0].masked_fill(~document, -torch.inf).argmax()
+end = start + output.end_logits[0, start:].masked_fill(~document[start:], -torch.inf).argmax()
+print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))
+"""
 _HEAD_TAIL = """
 
 def encode(text):
@@ -55,6 +71,9 @@ inputs["global_attention_mask"] = passages & inputs["attention_mask"].bool()
 _CALL = """with torch.no_grad():
     print(model(**inputs).logits)
 """
+_CALL_ALL = """with torch.no_grad():
+    print(model(**inputs))
+"""
 
 
 def example_of_use(model: PreTrainedModel, task: Task, *, has_tokenizer: bool) -> str:
@@ -65,6 +84,12 @@ def example_of_use(model: PreTrainedModel, task: Task, *, has_tokenizer: bool) -
     imports = [auto, "AutoTokenizer"] if has_tokenizer else [auto]
     load = _LOAD.format(imports=", ".join(imports), auto=auto)
     is_pair = "input_ids_b" in task.head.texts
+    if isinstance(task, PieceTask) and not (has_tokenizer and isinstance(task, QuestionTask)):
+        # Inputs of several texts, and outputs of several parts.
+        return load + _zeros(task, is_pair) + _CALL_ALL
+    if isinstance(task, QuestionTask):
+        is_global = task.options.global_tokens in ("question", "boundaries")
+        return load + _TOKENIZER + _QUESTION + _GLOBAL_QUESTION * is_global + _ANSWER
     if has_tokenizer and task.head.compares_examples:
         return load + _TOKENIZER + _SEARCH
     if has_tokenizer and task.generation is not None:
