@@ -125,7 +125,7 @@ def test_decays_out_of_range_are_refused(decay):
         build("retention", heads=3, decay=decay)
 
 
-@pytest.mark.parametrize("name", ["ssd", "gated_delta", "kimi_delta"])
+@pytest.mark.parametrize("name", ["ssd", "gated_delta"])
 def test_decays_are_scaled_at_first(name):
     """With the same draws, every log decay is a factor of that without the option."""
     x = torch.randn(1, 5, 8, generator=torch.Generator().manual_seed(0))

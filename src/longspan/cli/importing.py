@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from longspan.data.imports.texts import TextsDescription
     from longspan.data.sources.table import Source
     from longspan.data.sources.text import FileFormat
+    from longspan.tasks.ranking.imports import BeirDescription
 
 Kind = Literal["texts", "summaries", "questions", "search", "corpus", "beir", "dpr"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -594,7 +595,13 @@ def _import_collection(
             layout=layout,
             replace=options.replace,
         )
-    corpus, queries, *_ = [*described.files, place]  # a table has both
+    _print_collection(described)
+
+
+def _print_collection(described: "BeirDescription") -> None:
+    """Print what was left out, and splits that the folder lacks."""
+    files = [*described.files]
+    corpus, queries = files[0], files[min(1, len(files) - 1)]  # a table has both
     messages = {
         "empty_documents": "document|documents without title and text was|were left out",
         "empty_queries": "query|queries without text was|were left out",

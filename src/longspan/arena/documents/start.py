@@ -63,8 +63,8 @@ def open_start(
     is_fixed = config.position_encoding != "learned" or config.is_decoder
     if choices.extend_positions or is_fixed or is_learned:
         return start, choices
-    length = choices.changes.get(_LENGTH) or covering_length(
-        document_lengths(task, start.vocabulary), _UNIT
+    length = choices.changes.get(_LENGTH) or _fitting_length(
+        document_lengths(task, start.vocabulary), config.max_position_embeddings
     )
     sized = any("max_length" in MECHANISMS[x].traits.sizes for x in config.attention_names)
     if length <= config.max_position_embeddings or sized:
@@ -107,6 +107,12 @@ def document_lengths(task: str, vocabulary: str | int | None) -> np.ndarray:
     return np.array([len(x) for x in encoded])
 
 
+def _fitting_length(lengths: np.ndarray, longest: int) -> int:
+    """Return the length for documents: beyond that of the checkpoint only if they need it."""
+    length = covering_length(lengths, _UNIT)
+    return min(length, longest) if covering_length(lengths, 1) <= longest else length
+
+
 def task_coverage(task: str, options: dict[str, Any]) -> Coverage:
     """Return the share of the training texts that a run with some options of the task reads."""
     lengths = document_lengths(task, options["vocabulary"])
@@ -120,7 +126,7 @@ def _convert(
     opened = open_source(source, None)
     longest = opened.family.source_length(opened.config)
     lengths = document_lengths(task, f"tokenizer:{opened.folder}")
-    length = choices.changes.get(_LENGTH) or covering_length(lengths, _UNIT)
+    length = choices.changes.get(_LENGTH) or _fitting_length(lengths, longest)
     name, options = LONGIFIED
     if choices.mechanism not in (None, name):
         name, options = choices.mechanism, {}

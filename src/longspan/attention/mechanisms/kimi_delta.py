@@ -15,7 +15,6 @@ from torch import nn
 from longspan.attention.base import register
 from longspan.attention.mechanisms.delta import DeltaAttention
 from longspan.attention.ops.recurrent_base import (
-    DecayingAttention,
     draw_rates,
     draw_step_bias,
     gated_traits,
@@ -25,7 +24,7 @@ from longspan.attention.ops.recurrent_base import (
 
 
 @register("kimi_delta")
-class KimiDeltaAttention(DecayingAttention, DeltaAttention):
+class KimiDeltaAttention(DeltaAttention):
     """The delta rule with a decay per token and channel."""
 
     traits = gated_traits("Kimi Team 2025, https://arxiv.org/abs/2510.26692")

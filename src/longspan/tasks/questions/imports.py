@@ -218,12 +218,10 @@ def _document(article: Article) -> str:
 
 
 def _questions(articles: list[Article]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield the questions with an answer, and their contexts."""
-    for article in articles:
-        for paragraph in article["paragraphs"]:
-            for record in paragraph["qas"]:
-                if any(answer["text"] for answer in record["answers"]):
-                    yield record, paragraph["context"]
+    """Return the questions with an answer, and their contexts."""
+    paragraphs = (paragraph for article in articles for paragraph in article["paragraphs"])
+    records = ((record, x["context"]) for x in paragraphs for record in x["qas"])
+    return ((x, y) for x, y in records if any(answer["text"] for answer in x["answers"]))
 
 
 def _file_name(source: Source) -> str:

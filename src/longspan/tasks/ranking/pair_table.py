@@ -64,8 +64,8 @@ class PairTable:
         return {name: text for text, name in self.queries.items()}
 
     def read_judgments(self, path: Path) -> Iterator[Judgment]:
-        """Yield a judgment of grade 1 for each different pair."""
-        rows = {pair: row for row, pair in reversed([*enumerate(self.pairs)])}
+        """Yield a judgment of grade 1 for each different pair of a query and a document."""
+        rows = {pair: row for row, pair in reversed([*enumerate(self.pairs)]) if all(pair)}
         for (query, document), row in sorted(rows.items(), key=lambda x: x[1]):
             place = self.table.locate(row)
             yield Judgment(self.queries[query], self.documents[document], 1, place)
