@@ -99,6 +99,27 @@ def test_files_of_squads_format_are_split_by_article(tmp_path, has_titles):
     assert not any(a & b for a, b in itertools.combinations(contexts, 2))
 
 
+def test_paragraphs_of_a_held_out_file_are_left_out_under_other_titles(tmp_path):
+    """A table has no titles, and an article may have another one in another file."""
+    articles = [squad_article(f"T{n}") for n in range(6)]
+    for n, article in enumerate(articles):
+        for paragraph in article["paragraphs"]:
+            paragraph["context"] += f" Number {n}."
+    context = articles[3]["paragraphs"][0]["context"]
+    test = write_table(tmp_path / "test.csv", [("Who met him?", context, "Ada Lovelace")])
+    described = run_import(tmp_path, write_squad(tmp_path / "faq.json", articles), test=test)
+    assert described.counts["in_another_split"] in (0, 2)  # 0: it is in validation
+    splits = read_splits(tmp_path)
+    assert context not in {q.context for q in splits["train"]}
+    assert [q.context for q in splits["test"]] == [context]
+
+
+def test_an_object_a_line_is_a_table_in_a_json_file(tmp_path):
+    lines = [json.dumps(dict(zip(COLUMNS, row, strict=True))) for row in ROWS]
+    (tmp_path / "faq.json").write_text("\n".join(lines), encoding="utf-8")
+    assert sum(run_import(tmp_path, tmp_path / "faq.json").sizes.values()) == len(ROWS)
+
+
 @pytest.mark.parametrize(
     ("answer", "texts"),
     [

@@ -18,7 +18,14 @@ import numpy as np
 
 from longspan.data.imports.stored import ImportDescription, covered, resolve_splits
 from longspan.data.json_files import JsonFiles, load_json
-from longspan.data.own_splits import DROPPED, SPLITS, TRAIN, assign_splits
+from longspan.data.own_splits import (
+    DROPPED,
+    SPLITS,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    assign_splits,
+)
 from longspan.data.sources.table import Source, read_table
 from longspan.data.sources.text import FileFormat
 from longspan.errors import DataError
@@ -134,7 +141,10 @@ def _read_articles(
     if not isinstance(source, Path) or source.suffix not in (".json", ".gz"):
         return _read_rows(source, columns, form, counts)
     is_json = source.name.removesuffix(".gz").endswith(".json")
-    content = load_json(source) if is_json else None
+    try:
+        content = load_json(source) if is_json else None
+    except DataError:
+        content = None  # an object a line, or malformed: the reader of tables says where
     if not isinstance(content, dict) or "data" not in content:
         return _read_rows(source, columns, form, counts)
     report = Report()
@@ -143,7 +153,7 @@ def _read_articles(
     articles: list[Article] = content["data"]
     numbers = itertools.count()
     for _, record in ((x, y) for z in articles for x in z["paragraphs"] for y in x["qas"]):
-        record["id"] = str(record.get("id", next(numbers)))
+        record["id"] = str(record.get("id", f"question {next(numbers)}"))
     return articles
 
 
@@ -202,6 +212,10 @@ def _assign(
             counts["in_another_split"] += sum(1 for _ in _questions([article]))
         else:
             splits[split].append(article)
+    held_out = {x for split in (VALIDATION, TEST) for y in splits[split] for x in _contexts(y)}
+    shared = [x for x in splits[TRAIN] if not held_out.isdisjoint(_contexts(x))]  # other titles
+    counts["in_another_split"] += sum(1 for _ in _questions(shared))
+    splits[TRAIN] = [x for x in splits[TRAIN] if held_out.isdisjoint(_contexts(x))]
     for split, each in splits.items():
         if not any(True for _ in _questions(each)):
             raise DataError(
@@ -213,8 +227,11 @@ def _assign(
 
 def _document(article: Article) -> str:
     """Return what tells an article from others: its title, or else its text."""
-    contexts = [paragraph["context"] for paragraph in article["paragraphs"]]
-    return str(article.get("title") or join_passages(contexts, PASSAGE_SEPARATOR)[0])
+    return str(article.get("title") or join_passages(_contexts(article), PASSAGE_SEPARATOR)[0])
+
+
+def _contexts(article: Article) -> list[str]:
+    return [paragraph["context"] for paragraph in article["paragraphs"]]
 
 
 def _questions(articles: list[Article]) -> Iterator[tuple[dict[str, Any], str]]:
