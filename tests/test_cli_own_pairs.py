@@ -11,6 +11,7 @@ import torch
 import tiny
 from longspan.arena.finished_run import load_run
 from longspan.arena.paths import RunPaths
+from model_cards import code_of
 from test_cli_errors import check_rejected
 
 pytestmark = pytest.mark.usefixtures("no_imports")
@@ -18,11 +19,6 @@ FLAGS = tiny.short_flags(tiny.SHORT_RUN)
 ROWS = [(f"Who lives in house {n}?", f"In house {n} lives Ann{n}.", f"Ann{n}") for n in range(20)]
 HEADERS = {"questions": ("question", "context", "answer"), "search": ("query", "document", "id")}
 REPORTED = {"questions": "exact_match", "search": "ndcg@10"}
-
-
-def code_of(folder):
-    (code,) = re.findall(r"^```python\n(.*?)^```", (folder / "README.md").read_text(), re.M | re.S)
-    return code.replace("FOLDER OR NAME ON THE HUB", str(folder))
 
 
 def write_rows(path, kind, rows=ROWS):

@@ -35,7 +35,7 @@ def write_table(path, rows, header=COLUMNS):
 
 def run_import(folder, source, name="faq", *, replace=False, **options):
     held_out = {VALIDATION: options.pop("validation", None), TEST: options.pop("test", None)}
-    columns = QuestionColumns(**options)
+    columns = QuestionColumns(**{**dict(zip(COLUMNS, COLUMNS, strict=True)), **options})
     cache = folder / "cache"
     return import_questions(cache, name, source, held_out, columns, FileFormat(), replace=replace)
 

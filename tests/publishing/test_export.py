@@ -19,6 +19,7 @@ from longspan.report.statistics.intervals import interval
 from longspan.report.statistics.noise import measure_noise
 from longspan.results import load_result
 from longspan.tasks import build
+from model_cards import code_of
 from own_files import forgotten_imports, reviews, save_tokenizer, write_csv
 
 # "tokenizer:" stands for a tokenizer in the folder of the runs.
@@ -110,12 +111,6 @@ def test_exported_numbers_are_in_units_of_the_file(cli, runs, tmp_path, task):
     torch.testing.assert_close(numbers, expected.to(numbers.dtype))
 
 
-def code_of(folder):
-    text = (folder / "README.md").read_text()
-    (code,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    return code.replace("FOLDER OR NAME ON THE HUB", str(folder))
-
-
 @pytest.mark.parametrize("option", ["first", 3])
 def test_exported_model_has_the_global_tokens_of_the_run(cli, runs, tmp_path, option):
     """They are marked by the task: where the model is served, none were."""
@@ -196,10 +191,7 @@ def test_code_of_the_cards_runs_without_longspan(cli, runs, tmp_path):
     for task in ("reviews", "pairs"):
         folder = tmp_path / task
         assert export(cli, runs, record_of(runs, task, "bytes"), folder)[0] == 0
-        text = (folder / "README.md").read_text()
-        (code,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-        code = code.replace("FOLDER OR NAME ON THE HUB", str(folder))
-        script += f"exec({code!r}, {{}})\n"
+        script += f"exec({code_of(folder)!r}, {{}})\n"
     environment = {
         "PATH": "/usr/bin:/bin",
         "HF_HOME": str(tmp_path / "hf"),

@@ -135,29 +135,23 @@ class SummaryOptions(RowOptions):
 
 @options
 class QuestionOptions(HeldOutOptions, FormatOptions):
-    """Options of questions; None or False if not given."""
+    """Options of questions."""
 
-    question: Annotated[Text, option("--question", "Column of the questions.", "question")] = None
+    question: Annotated[str, option("--question", "Column of the questions.")] = "question"
     context: Annotated[
-        Text, option("--context", "Column of the documents that have the answers.", "context")
-    ] = None
-    answer: Annotated[Text, option("--answer", "Column of the answers.", "answer")] = None
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """The given columns, by what they have."""
-        names = ("question", "context", "answer")
-        return {x: column for x in names if (column := getattr(self, x)) is not None}
+        str, option("--context", "Column of the documents that have the answers.")
+    ] = "context"
+    answer: Annotated[str, option("--answer", "Column of the answers.")] = "answer"
 
 
 @options
 class SearchOptions(HeldOutOptions, FormatOptions):
-    """Options of pairs of queries and documents; None or False if not given."""
+    """Options of pairs of queries and documents."""
 
-    query: Annotated[Text, option("--query", "Column of the queries.", "query")] = None
-    document: Annotated[
-        Text, option("--document", "Column of the documents that answer them.", "document")
-    ] = None
+    query: Annotated[str, option("--query", "Column of the queries.")] = "query"
+    document: Annotated[str, option("--document", "Column of the documents that answer them.")] = (
+        "document"
+    )
 
 
 @options
@@ -499,7 +493,9 @@ def _import_questions(name: str, source: "Source", options: QuestionOptions, cac
             name,
             source,
             {VALIDATION: options.validation, TEST: options.test},
-            QuestionColumns(**options.columns),
+            QuestionColumns(
+                question=options.question, context=options.context, answer=options.answer
+            ),
             options.form(),
             replace=options.replace,
         )
@@ -582,8 +578,7 @@ def _import_collection(
 
     folder: Path | PairTable = Path(place)
     if isinstance(options, SearchOptions):
-        columns = (options.query or "query", options.document or "document")
-        folder = PairTable.read(Path(place), *columns, options.form())
+        folder = PairTable.read(Path(place), options.query, options.document, options.form())
     held_out = {split: _share(options, SPLITS[split], layout) for split in (VALIDATION, TEST)}
     with console_callback() as callback:
         described = import_collection(

@@ -68,10 +68,21 @@ def read_squad(path: Path, report: Report, extent: Extent = "paragraph") -> list
     Raises:
         DataError: the file is missing, malformed or without questions; the message says where.
     """
+    return parse_squad(_load(path), path, report, extent)
+
+
+def parse_squad(
+    content: Any, path: Path, report: Report, extent: Extent = "paragraph"
+) -> list[Question]:
+    """Return the questions with an answer of the content of a JSON file; see `read_squad`.
+
+    Raises:
+        DataError: it is malformed or without questions; the message says where in the file.
+    """
     report.counts.update(without_answer=0, answers_misplaced=0)
     questions = [
         question
-        for number, article in enumerate(field(_load(path), "data", list, str(path)))
+        for number, article in enumerate(field(content, "data", list, str(path)))
         for question in _read_article(article, f"{path}: article {number}", extent, report)
     ]
     if not questions:

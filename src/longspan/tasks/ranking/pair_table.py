@@ -65,7 +65,10 @@ class PairTable:
 
     def read_judgments(self, path: Path) -> Iterator[Judgment]:
         """Yield a judgment of grade 1 for each different pair of a query and a document."""
-        rows = {pair: row for row, pair in reversed([*enumerate(self.pairs)]) if all(pair)}
-        for (query, document), row in sorted(rows.items(), key=lambda x: x[1]):
-            place = self.table.locate(row)
-            yield Judgment(self.queries[query], self.documents[document], 1, place)
+        rows: dict[tuple[str, str], int] = {}  # first one of each pair
+        for row, pair in enumerate(self.pairs):
+            rows.setdefault(pair, row)
+        for (query, document), row in rows.items():
+            if query and document:
+                place = self.table.locate(row)
+                yield Judgment(self.queries[query], self.documents[document], 1, place)
