@@ -1,8 +1,10 @@
 """The practitioner's road on the command line: files, a table with TF-IDF, predictions."""
 
 import csv
+import dataclasses
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -115,10 +117,10 @@ def scores_of(values=(0.5, 0.5), metric="accuracy", **fields):
 @pytest.mark.parametrize("metric", METRICS)
 def test_winner_is_who_has_fewer_errors_by_the_test_whatever_the_metric(metric, counts, values):
     """The p-value is of the errors: a lower ECE, say, is no reason to call it a win."""
-    text = _verdict(scores_of(values, metric, fewer_errors=counts))
+    text = _verdict(scores_of(values, metric, fewer_errors=counts), "local")
     assert ("beats" if counts[0] > counts[1] else "loses to") in text
     assert f"fewer errors on {counts[0]} documents against {counts[1]}" in text
-    tied = _verdict(scores_of(values, metric, fewer_errors=counts, p_value=0.2))
+    tied = _verdict(scores_of(values, metric, fewer_errors=counts, p_value=0.2), "local")
     assert "is not told apart from" in tied
 
 
@@ -131,6 +133,7 @@ def test_rows_of_a_table_average_seeds_and_no_other_runs(tmp_path):
     rows = list(_load_rows(scores, tmp_path))
     assert [row.options.get("seeds", 1) for row in rows] == [2, 1]
     assert [row.metrics["accuracy"] for row in rows] == pytest.approx([0.5, 0.6])
+    assert rows[0].label == "local (seeds 2, accuracy 0.400 to 0.600)"
 
 
 def test_encoder_of_transformers_is_extended_to_the_documents(cli, tmp_path, places):
@@ -195,6 +198,41 @@ def test_weights_of_classes_follow_their_numbers(cli, tmp_path, places):
     assert result.config.task.options["class_weights"] == "balanced"
 
 
+def test_ways_to_read_documents_are_rows_of_one_table(cli, tmp_path, places):
+    rows = [(f"{text} " + "word " * 600, label) for text, label, _ in reviews(40)]
+    path = write_csv(tmp_path / "long.csv", rows, HEADER[:2])
+    code, out, err = cli("finetune", "--data", path, "--compare", *SHORT, *places)
+    assert code == 0, err
+    shown = " ".join(out.split())
+    ways = (
+        *("local (length 640)", "local (length 512)", "local (length 512, truncation head_tail)"),
+        *("disjoint (length 640, block 512)", "disjoint (length 640, block 512, pooling max)"),
+        "disjoint (length 640, block 512, pooling attention)",
+    )
+    assert [f"{way} is not told apart from TF-IDF" in shown for way in ways] == [True] * len(ways)
+    fields = ("length", "truncation", "block", "pooling")
+    rows = [x.rows[0].options for x in load_scores(tmp_path)]
+    assert {tuple(x.get(field) for field in fields) for x in rows} == {
+        *((640, None, None, None), (512, None, None, None), (512, "head_tail", None, None)),
+        *((640, None, 512, pooling) for pooling in (None, "max", "attention")),
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "the same for runs on 64 tokens; omit it"),
+        (("--set", "model.pooling=max"), "--compare sets model.pooling in some of its rows"),
+        (("--all",), "none is left to score, got --compare; omit either"),
+    ],
+)
+def test_comparisons_of_nothing_are_refused(cli, tmp_path, file, places, options, message):
+    code, _, err = cli("finetune", "--data", file, "--compare", *SHORT, *places, *options)
+    assert code == 2
+    assert message in err.splitlines()[-1]
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.fixture(scope="module")
 def labeled(tmp_path_factory):
     """Folder with a file of labels and a model that was trained on it."""
@@ -223,6 +261,22 @@ def test_texts_have_any_number_of_labels(labeled):
     assert model.metrics["f1_micro"] == pytest.approx(result.scores["test"].metrics["f1"])
     assert model.confusion == []
     assert tfidf.metrics["auc"] == 1.0
+
+
+def test_predictions_have_the_threshold_of_the_scores(cli, labeled, tmp_path):
+    """`finetune --threshold` decides on new texts too, as the scores of its table did."""
+    shutil.copytree(labeled / "runs", tmp_path / "runs")
+    record = record_of(tmp_path)
+    (scores,) = load_scores(tmp_path)
+    dataclasses.replace(scores, threshold=0.0).save(record.parent)
+    new = write_csv(tmp_path / "new.csv", [("good plot",)], ("body",))
+    written = {}
+    for name, options in {"scored": (), "given": ("--threshold", 1)}.items():
+        output = ("--output", tmp_path / f"{name}.jsonl", "--cache", labeled / "cache")
+        code, _, err = cli("predict", record, new, *output, "--device", "cpu", *options)
+        assert code == 0, err
+        written[name] = json.loads((tmp_path / f"{name}.jsonl").read_text())["predicted"]
+    assert written == {"scored": "high;neg;pos", "given": ""}
 
 
 def test_predictions_keep_identifiers_and_have_all_probabilities(cli, labeled, tmp_path):

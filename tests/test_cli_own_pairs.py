@@ -1,6 +1,8 @@
 """`longspan data import questions` and `search`: tasks of `own`, what is printed, refusals."""
 
+import contextlib
 import csv
+import io
 import json
 import re
 
@@ -74,6 +76,35 @@ def test_code_of_the_card_answers_as_the_run(cli, tmp_path):
     torch.testing.assert_close(namespace["output"].start_logits, logits)
     assert namespace["document"][namespace["start"]]
     assert namespace["document"][namespace["end"]]
+
+
+def test_code_of_the_card_searches_as_the_run(cli, tmp_path):
+    """One question and two texts, as the card has them, have the scores of the run's model."""
+    cache = ("--cache", tmp_path / "cache")
+    cli("data", "import", "search", write_rows(tmp_path / "mine.csv", "search"), *cache)
+    runs = ("--set", "task.vocabulary=128", "--runs", tmp_path / "runs", "--device", "cpu")
+    code, _, err = cli("train", "local", "mine", *FLAGS, *cache, *runs)
+    assert code == 0, err
+    (path,) = (tmp_path / "runs").rglob("local-*.json")
+    code, _, err = cli("export", path, "--output", tmp_path / "model", *cache)
+    assert code == 0, err
+    namespace, said = {}, io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(code_of(tmp_path / "model"), namespace)
+    run = load_run(path, RunPaths(cache=tmp_path / "cache", device="cpu"))
+    kinds = {"query": ["A question."], "document": ["A text.", "Another one."]}
+    inputs = {}
+    for kind, texts in kinds.items():
+        ids = [torch.tensor(run.task.encode(x).astype(int)) for x in texts]
+        padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
+        inputs[f"{kind}_input_ids"] = padded
+        inputs[f"{kind}_attention_mask"] = padded != 0
+    with torch.no_grad():
+        expected = run.model.eval()(**inputs, return_loss=False).similarities
+        found = namespace["model"](**namespace["inputs"], return_loss=False).similarities
+    assert expected.shape == (1, 2)
+    torch.testing.assert_close(found, expected)
+    assert said.getvalue().startswith("tensor([[")
 
 
 def test_what_was_left_out_is_printed(cli, tmp_path):

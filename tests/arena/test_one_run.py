@@ -259,6 +259,18 @@ def test_a_shorter_length_than_that_of_the_protocol_is_reported(record, monkeypa
     assert not caplog.messages
 
 
+@pytest.mark.parametrize("chosen", [None, "bytes"])
+def test_checkpoint_without_a_tokenizer_is_named(tmp_path, monkeypatch, caplog, chosen):
+    """Its ids may be of other tokens than those of the task, unless the user says which."""
+    monkeypatch.setattr("longspan.arena.one_run.find_refusal", lambda experiment: None)
+    LongspanForMaskedLM(LongspanConfig(**tiny.MODEL)).save_pretrained(tmp_path / "bare")
+    changes = {"task.length": 12, **({"task.vocabulary": chosen} if chosen else {})}
+    finetuning_experiment(tmp_path / "bare", "text", RunChoices(changes=changes))
+    warned = [x for x in caplog.messages if "has no tokenizer" in x]
+    assert len(warned) == (chosen is None)
+    assert all("texts are read as bytes" in x for x in warned)
+
+
 def test_queries_fit_the_positions_of_the_checkpoint(record, monkeypatch):
     monkeypatch.setattr(
         "longspan.arena.one_run.find_refusal", lambda experiment: None

@@ -9,8 +9,9 @@ from longspan.attention import MECHANISMS, Attention
 from longspan.errors import InputError
 from longspan.models import LongspanModel
 from longspan.models.inputs import drop_full_mask, to_boolean_mask
+from longspan.models.pooling import Pooling
 
-POOLINGS = ("mean", "max", "cls", "first")
+POOLINGS = ("mean", "max", "cls", "first", "attention")
 POSITIONS = ("learned", "sinusoidal", "rotary", "none")
 
 
@@ -71,7 +72,7 @@ def test_traced_models_keep_their_mask():
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("pooling", ["mean", "max", "first"])
+@pytest.mark.parametrize("pooling", ["mean", "max", "first", "attention"])
 def test_row_without_tokens_gives_finite_states_and_zero_gradient(small, pooling, norm):
     model = build_encoder(small(pooling=pooling, norm=norm))
     ids = torch.tensor([[5, 6, 7], [8, 9, 10]])
@@ -86,7 +87,7 @@ def test_row_without_tokens_gives_finite_states_and_zero_gradient(small, pooling
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("pooling", ["first", "last", "mean", "max"])
+@pytest.mark.parametrize("pooling", ["first", "last", "mean", "max", "attention"])
 def test_pooling_reads_real_tokens_on_any_side(small, pooling):
     model = build_encoder(small(pooling=pooling))
     ids = torch.randint(1, 50, (3, 8))
@@ -98,9 +99,27 @@ def test_pooling_reads_real_tokens_on_any_side(small, pooling):
         "last": lambda x: x[-1],
         "mean": lambda x: x.mean(0),
         "max": lambda x: x.amax(0),
+        "attention": lambda x: torch.softmax(model.pooling.scores(x)[:, 0], 0) @ x,
     }[pooling]
     torch.testing.assert_close(out.pooler_output, torch.stack([own(x) for x in states]))
     assert out.pooler_output.abs().amax(1).min() > 0.01
+    shares = model.pooling.shares(out.last_hidden_state, real)
+    torch.testing.assert_close(shares.sum(1).float(), torch.ones(3))
+    assert shares[~real].eq(0).all()
+    if pooling == "max":
+        winners = torch.stack([(x == x.amax(0)).float().mean(1) for x in states[2:]])
+        torch.testing.assert_close(shares[2:].float(), winners)
+    else:
+        pooled = (shares[:, None].double() @ out.last_hidden_state)[:, 0]
+        torch.testing.assert_close(pooled, out.pooler_output)
+
+
+@pytest.mark.parametrize("pooling", ["first", "last", "mean", "max", "attention"])
+def test_pooling_without_padding_equals_that_with_a_full_mask(small, pooling):
+    pool = Pooling(small(pooling=pooling)).double()
+    x, full = torch.randn(2, 7, 16, dtype=torch.float64), torch.ones(2, 7, dtype=torch.bool)
+    torch.testing.assert_close(pool(x, None), pool(x, full))
+    torch.testing.assert_close(pool.shares(x, None), pool.shares(x, full))
 
 
 def test_summary_acts_as_prepended_token(small):

@@ -349,6 +349,13 @@ def test_context_parallelism_is_refused(small):
         LongspanModel(small(short_convolution=3)).enable_context_parallel(None)
 
 
+def test_context_parallelism_of_auxiliary_losses_is_refused(small):
+    options = {"feature_map": "hedgehog", "distillation": True}
+    fields = {"attention": "linear", "attention_options": options}
+    with pytest.raises(OptionError, match=r"linear .*auxiliary loss reads whole sequences"):
+        LongspanModel(small(**fields)).enable_context_parallel(None)
+
+
 @torch.no_grad()
 def test_models_of_transformers_have_no_such_layers(small):
     reasons = list_differences(small(**WHOLE), small(), ())

@@ -1,7 +1,7 @@
 """Attention rollouts of single examples, from the states that the model's output is made of.
 
-Figure 5 of Tay et al., "Long Range Arena", 2021 starts them at the CLS token. A model that pools a
-mean has none, so they start at the mean over its tokens.
+Figure 5 of Tay et al., "Long Range Arena", 2021 starts them at the CLS token. A model without one
+starts them at the tokens that it pools, by their shares in the pooled state.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,14 @@ from longspan.tasks.batching import text_names
 from longspan.tasks.scoring import IGNORE
 from longspan.training.arguments import model_inputs
 
-STARTS = {"cls": "the CLS token", "first": "the first token"}
+STARTS = {
+    "mean": "the mean over the tokens",
+    "max": "the maxima over the tokens",
+    "attention": "the attention over the tokens",
+    "cls": "the CLS token",
+    "first": "the first token",
+    "last": "the last token",
+}
 
 
 def roll_out_examples(
@@ -55,28 +62,26 @@ def roll_out_examples(
 
 
 def _rollout_start(
-    encoder: LongspanModel, real: Tensor, scored: Tensor | None = None, token: int | None = None
+    encoder: LongspanModel, pooled: Tensor, scored: Tensor | None = None, token: int | None = None
 ) -> tuple[str, Tensor]:
     """Return a name for the start of a rollout, and its distribution over the states (B, T).
 
     Args:
-        encoder: model whose pooling defines the default start.
-        real: mask (B, T) of the states that are not padding.
+        encoder: model.
+        pooled: shares (B, T) of the states in the pooled one, the default start.
         scored: mask (B, N) of the scored tokens, for tasks that score tokens.
         token: token of the input to start at.
     """
+    if token is None and scored is None:
+        return STARTS[encoder.config.pooling], pooled.double()
     num_summary = count_summary_tokens(encoder)
-    start = torch.zeros_like(real, dtype=torch.float64)
+    start = torch.zeros_like(pooled, dtype=torch.float64)
     if token is not None:
         start[:, num_summary + token] = 1
         return f"token {token}", start
-    if scored is not None:
-        start[:, num_summary : num_summary + scored.shape[1]] = scored.to(start)
-        return "the scored tokens", start / start.sum(1, keepdim=True)
-    if encoder.config.pooling == "mean":
-        return "the mean over the tokens", real / real.sum(1, keepdim=True)
-    start[:, 0] = 1
-    return STARTS[encoder.config.pooling], start
+    assert scored is not None
+    start[:, num_summary : num_summary + scored.shape[1]] = scored.to(start)
+    return "the scored tokens", start / start.sum(1, keepdim=True)
 
 
 def _roll_out(
@@ -130,8 +135,11 @@ def _shares(
     """Return the share of each token of one sequence, and the name of the start."""
     encoder = model.base_model
     assert isinstance(encoder, LongspanModel)
-    calls = read_layers(encoder, sequence, lambda call: call, check=True)
-    start, distribution = _rollout_start(encoder, calls[-1].real, scored, token)
+    pooled: list[Tensor] = []
+    keep = encoder.pooling.register_forward_hook(lambda m, x, _: pooled.append(m.shares(*x)))
+    with keep:
+        calls = read_layers(encoder, sequence, lambda call: call, check=True)
+    start, distribution = _rollout_start(encoder, pooled[-1], scored, token)
     shares = attention_rollout(calls, distribution)[0, count_summary_tokens(encoder) :]
     return shares.cpu().numpy(), start
 

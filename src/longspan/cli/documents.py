@@ -53,6 +53,14 @@ class DocumentOptions:
             "final model, which has no score.",
         ),
     ] = False
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            help="Compare ways to read long documents: whole, in chunks of 512 tokens, the first "
+            "512, head and tail; a run for each.",
+        ),
+    ] = False
 
 
 def check_document_options(documents: DocumentOptions, texts: TextOptions, *, is_own: bool) -> None:
@@ -68,8 +76,8 @@ def check_document_options(documents: DocumentOptions, texts: TextOptions, *, is
 
     if not is_own and documents != DocumentOptions():
         raise OptionError(
-            "--metric, --class-weights, --threshold and --all are of own texts with labels; omit "
-            "them"
+            "--metric, --class-weights, --threshold, --all and --compare are of own texts with "
+            "labels; omit them"
         )
     check_name(documents.class_weights, WEIGHTS, "kind of class weights")
     check_threshold(documents.threshold)
@@ -81,7 +89,11 @@ def check_document_options(documents: DocumentOptions, texts: TextOptions, *, is
 
 def _check_final(documents: DocumentOptions, texts: TextOptions) -> None:
     """Refuse options of held-out texts and of scores, which a final model does not have."""
-    scores = {"--metric": documents.metric, "--threshold": documents.threshold != 0.5}
+    scores = {
+        "--metric": documents.metric,
+        "--threshold": documents.threshold != 0.5,
+        "--compare": documents.compare,
+    }
     held_out = texts.flags("validation", *(["test"] if texts.test != 0 else []))
     given = [*held_out, *(x for x, value in scores.items() if value)]
     if given:
@@ -155,33 +167,46 @@ def run_documents(
         OptionError: the metric or the weights do not fit the targets, or the checkpoint does not.
     """
     from longspan.arena.documents.metrics import choose_metrics
-    from longspan.arena.documents.scores import score_documents
     from longspan.arena.documents.start import task_coverage
+    from longspan.arena.documents.ways import compare_ways
     from longspan.tasks import TASKS, OwnTexts
 
     cls = cast("type[OwnTexts]", TASKS[task])
     choose_metrics(documents.metric, cast("Kind", cls.description.kind))
-    experiment = _make_experiment(task, source, choices, documents, paths)
+    experiments = [_make_experiment(task, source, choices, documents, paths)]
     if documents.all_texts:
         where = ("--data", data) if data else (task,)
         words = ("longspan", "finetune", *([source] if source else []), *where)
-        _run_final(experiment, shlex.join(words), paths, changes, as_json)
+        _run_final(experiments[0], shlex.join(words), paths, changes, as_json)
         return
-    coverage = task_coverage(task, experiment.config.task.options)
-    print_note("length:", coverage)
+    if documents.compare:
+        ways = compare_ways(choices, experiments[0].config.task.options["length"])
+        experiments = [_make_experiment(task, source, x, documents, paths) for x in ways]
+    print_note("length:", task_coverage(task, experiments[0].config.task.options))
 
-    def show(result: "Result") -> None:
-        record = paths.record_file(experiment)
-        # Every process of several: preparing the model waits for all of them.
+    def show(_: "Result") -> None:
         split: Split = "test" if cls.description.sizes["test"] else "validation"
-        metric, threshold = documents.metric, documents.threshold
-        scores = score_documents(record, paths, coverage, metric, threshold, split)
+        # Every process of several: preparing a model waits for all of them.
+        scores = [_score(x, documents, split, paths) for x in experiments]
         if as_json:
-            print_json(dataclasses.asdict(scores))
+            rows = [dataclasses.asdict(x) for x in scores]
+            print_json(rows if documents.compare else rows[0])
         elif IS_MAIN:
-            _print_documents(scores, record, paths)
+            _print_documents(scores, [paths.record_file(x) for x in experiments], paths)
 
-    run_one([experiment], paths, changes, as_json, show)
+    run_one(experiments, paths, changes, as_json, show)
+
+
+def _score(
+    experiment: "Experiment", documents: DocumentOptions, split: "Split", paths: "RunPaths"
+) -> "DocumentScores":
+    """Score a finished run beside the baselines."""
+    from longspan.arena.documents.scores import score_documents
+    from longspan.arena.documents.start import task_coverage
+
+    coverage = task_coverage(experiment.task, experiment.config.task.options)
+    metric, threshold = documents.metric, documents.threshold
+    return score_documents(paths.record_file(experiment), paths, coverage, metric, threshold, split)
 
 
 def _make_experiment(
@@ -246,23 +271,40 @@ def _run_final(
     run_one([experiment], final, changes, as_json, show)
 
 
-def _print_documents(scores: "DocumentScores", record: Path, paths: "RunPaths") -> None:
+def _print_documents(
+    scores: "list[DocumentScores]", records: list[Path], paths: "RunPaths"
+) -> None:
     """Print one table of all runs on the documents and the baselines, and what it says.
 
     Args:
-        scores: scores of a run and of the baselines.
-        record: record of the run.
+        scores: scores of each run, and of the baselines.
+        records: records of the runs.
         paths: folder of results, whose other runs on the same documents are rows too.
     """
-    metrics = [*scores.rows[0].metrics]
-    columns = (f"{scores.task}: {scores.documents:,} documents of {scores.split}", *metrics, "time")
-    rows = [*_load_rows(scores, paths.runs), *scores.rows[1:]]
+    first, record = scores[0], records[0]
+    metrics = [*first.rows[0].metrics]
+    columns = (f"{first.task}: {first.documents:,} documents of {first.split}", *metrics, "time")
+    rows = [*_load_rows(first, paths.runs), *first.rows[1:]]
     print_table(columns, (_cells(row, metrics) for row in rows), right=columns[1:])
-    if scores.split == "validation":
+    if first.split == "validation":
         print_text(
             "There is no test split, so these are scores on validation, which selected the "
             "checkpoint and the strength of TF-IDF too: they are too high for new texts."
         )
+    if len(scores) == 1:
+        _print_classes(first)
+    elif first.rows[0].classes:
+        print_text(f"Class weights: {first.class_weights}.")
+    for name, x in zip(_short_names(scores), scores, strict=True):
+        print_text(_verdict(x, name))
+    folder = record.parent / first.subfolder
+    print_text(f"All scores: {folder / first.filename if len(scores) == 1 else folder}")
+    words = ("predict", record, "NEW", "--output", "predicted.csv")
+    print_next(*words, cache=paths.cache)
+
+
+def _print_classes(scores: "DocumentScores") -> None:
+    """Print the scores of each class, which are confused most, and the weights in training."""
     model = scores.rows[0]
     if 0 < len(model.classes) <= _MOST_CLASSES:
         names = ("class", "precision", "recall", "f1", "documents")
@@ -274,11 +316,6 @@ def _print_documents(scores: "DocumentScores", record: Path, paths: "RunPaths") 
     if model.classes:
         for line in (*_confusions(model), f"Class weights: {scores.class_weights}."):
             print_text(line)
-    print_text(_verdict(scores))
-    file = record.parent / scores.subfolder / scores.filename
-    print_text(f"All scores: {file}")
-    words = ("predict", record, "NEW", "--output", "predicted.csv")
-    print_next(*words, cache=paths.cache)
 
 
 def _load_rows(scores: "DocumentScores", runs: Path) -> "Iterator[DocumentRow]":
@@ -297,15 +334,22 @@ def _load_rows(scores: "DocumentScores", runs: Path) -> "Iterator[DocumentRow]":
             for name in first.metrics
             if all(row.metrics.get(name) is not None for row in rows)
         }
-        options = {**first.options, "seeds": count} if others else first.options
+        options = {**first.options, **(_spread(rows) if others else {})}
         seconds = sum(row.seconds for row in rows) / count
         yield dataclasses.replace(first, options=options, metrics=metrics, seconds=seconds)
 
 
+def _spread(rows: "list[DocumentRow]") -> dict[str, str | int]:
+    """Return the number of seeds, and the range of the main metric over them."""
+    main = next(iter(rows[0].metrics))
+    values = [x for row in rows if (x := row.metrics.get(main)) is not None]
+    ranges = {main: f"{min(values):.3f} to {max(values):.3f}"} if values else {}
+    return {"seeds": len(rows), **ranges}
+
+
 def _cells(row: "DocumentRow", metrics: list[str]) -> tuple[str, ...]:
-    options = row.options_text
     return (
-        f"{row.name} ({options})" if options else row.name,
+        row.label,
         *("-" if x is None else f"{x:.3f}" for x in map(row.metrics.get, metrics)),
         f"{row.seconds / 60:.1f} min" if row.seconds >= 60 else f"{row.seconds:.1f} s",
     )
@@ -324,8 +368,17 @@ def _confusions(row: "DocumentRow") -> list[str]:
     return [f"Most often confused: {named}."] if named else []
 
 
-def _verdict(scores: "DocumentScores") -> str:
-    """Return the sentence that compares the run with TF-IDF.
+def _short_names(scores: "list[DocumentScores]") -> list[str]:
+    """Return the names of runs, with the options in which they differ."""
+    options = [x.rows[0].options for x in scores]
+    shared = set.intersection(*(set(x.items()) for x in options))
+    own = [{name: x for name, x in y.items() if (name, x) not in shared} for y in options]
+    rows = [x.rows[0] for x in scores]
+    return [dataclasses.replace(x, options=y).label for x, y in zip(rows, own, strict=True)]
+
+
+def _verdict(scores: "DocumentScores", title: str) -> str:
+    """Return the sentence that compares the run, which has a title, with TF-IDF.
 
     The test is of the errors, so it decides who wins, and the metric, such as ECE, does not.
     """
@@ -342,7 +395,7 @@ def _verdict(scores: "DocumentScores") -> str:
         verb = "is not told apart from"
     else:
         verb = "loses to" if ours < theirs else "beats"
-    text = f"{model.name} {verb} {baseline.name}: {name} {values[0]:.3f} against {values[1]:.3f}"
+    text = f"{title} {verb} {baseline.name}: {name} {values[0]:.3f} against {values[1]:.3f}"
     if p is not None:
         counts = f"fewer errors on {ours:,} documents against {theirs:,}"
         text += f" ({counts}, sign test: p = {p:.2g})"

@@ -50,8 +50,12 @@ class NewTextOptions(FormatOptions):
         bool, typer.Option("--probabilities", help="Write the probability of every class.")
     ] = False
     threshold: Annotated[
-        float, typer.Option(help="Probability from which one of several labels applies.")
-    ] = 0.5
+        float | None,
+        typer.Option(
+            help="Probability from which one of several labels applies.",
+            show_default="that of the run's scores, else 0.5",
+        ),
+    ] = None
     evidence: Annotated[
         Path | None,
         typer.Option(
@@ -83,7 +87,8 @@ def predict(
     check_new_file(output)
     if output.suffix.lower() not in _SUFFIXES:
         raise OptionError(f"--output must end in {', '.join(_SUFFIXES)}, got {output.name}")
-    check_threshold(new.threshold)
+    threshold = _scored_threshold(record) if new.threshold is None else new.threshold
+    check_threshold(threshold)
     paths = folders.run_paths()
     if new.evidence is not None:
         _check_evidence(record, output, new.evidence)
@@ -92,7 +97,7 @@ def predict(
     table, texts = _read_texts(file, *columns, new)
     _note_targets(file, table, trained)
     shown = _shown_columns(file, table, new, is_typed=_is_lines(output))
-    predictions = predict_texts(record, texts, paths, threshold=new.threshold)
+    predictions = predict_texts(record, texts, paths, threshold=threshold)
     written = {**shown, **_predicted_columns(predictions, new)}
     page = new.evidence
     explained = _write_evidence(record, texts, predictions, paths, page) if page else 0
@@ -105,6 +110,14 @@ def predict(
         print_text(f"{len(texts):,} predictions in {output}")
         if explained:
             print_text(f"evidence for the first {explained:,} in {page}")
+
+
+def _scored_threshold(record: Path) -> float:
+    """Return the threshold of the scores beside a record, of `longspan finetune`; else 0.5."""
+    from longspan.results import DocumentScores, load_side_record
+
+    scores = record.parent / DocumentScores.subfolder / record.name
+    return load_side_record(DocumentScores, scores).threshold if scores.is_file() else 0.5
 
 
 def answers(

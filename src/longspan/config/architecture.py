@@ -153,7 +153,8 @@ class Architecture:
             first attention as well (mBART).
         pooling: pooled state of an input: "mean" or "max" over its real tokens, "cls" (state of a
             learned summary token before the input, global if the mechanism supports global tokens),
-            "first" (state of the first token; BERT) or "last" (of the last real token; GPT).
+            "first" (state of the first token; BERT), "last" (of the last real token; GPT) or
+            "attention" (mean with learned weights; Yang et al. 2016).
         hidden_dropout_prob: dropout of the embeddings and of each block's output.
         attention_dropout: dropout of the mechanism's output, before the output projection. Dropout
             of attention weights is not possible for every mechanism (half of them never form the
@@ -281,7 +282,10 @@ class Architecture:
     embedding_norm: bool = option(False, weights=True, decoder=True)
     first_attention_norm: bool = option(False, weights=True, decoder=True)
     pooling: str = option(
-        "mean", choices=("mean", "max", "cls", "first", "last"), in_decoder="last", effect="head"
+        "mean",
+        choices=("mean", "max", "cls", "first", "last", "attention"),
+        in_decoder="last",
+        effect="head",
     )
     hidden_dropout_prob: float | int = option(0.1, share=True, decoder=True)
     attention_dropout: float | int = option(0.1, share=True, decoder=True)

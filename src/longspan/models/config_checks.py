@@ -241,6 +241,11 @@ def _pooling_refusals(config: "LongspanConfig") -> Reasons:
             "is_decoder=True with pooling='cls' reads no input: the summary token precedes it; "
             "use pooling='last' or 'mean'"
         )
+    elif config.is_encoder_decoder and config.pooling == "attention":
+        yield (
+            "is_encoder_decoder=True with pooling='attention' has weights that nothing reads: no "
+            "state is pooled; use pooling='mean'"
+        )
 
 
 def _padding_refusals(config: "LongspanConfig") -> Reasons:

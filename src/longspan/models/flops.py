@@ -20,6 +20,8 @@ def encoder_flops(config: LongspanConfig, length: int) -> int:
     )
     encoder += adaptive_input_flops(config, length)
     encoder += stem_flops(length, M) if config.stem == "convolution" else 0
+    if config.pooling == "attention":  # scores, and the weighted sum
+        encoder += 2 * linear_flops(T, config.output_size, 1)
     for layer in range(config.num_hidden_layers):
         attention = build_mechanism(config, layer)
         inputs = len(attention.traits.inputs)

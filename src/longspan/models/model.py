@@ -46,8 +46,9 @@ from longspan.models.layers import (
     make_layer,
     start_streams,
 )
-from longspan.models.modules import make_norm, pool
+from longspan.models.modules import make_norm
 from longspan.models.packing import splits_documents
+from longspan.models.pooling import Pooling
 from longspan.models.relative import TRAITS, T5Positions, has_buckets
 from longspan.shapes import Bool, Float, Int, Mask
 
@@ -75,6 +76,7 @@ class LongspanModel(LongspanPreTrainedModel):
         self.layers = nn.ModuleList(layers)
         self.relative = T5Positions(config) if has_buckets(config) else None
         self.norm = make_norm(config, config.output_size) if config.norm == "pre" else nn.Identity()
+        self.pooling = Pooling(config)
         self.post_init()
 
     def initialize_shared_parameter(self) -> None:
@@ -244,10 +246,9 @@ class LongspanModel(LongspanPreTrainedModel):
         if cache is not None:
             cache.store(layers, past, inputs, real, mask)
         tokens = tuple(y[:, y.shape[1] - inputs.shape[1] :] for y in states)
-        pooling = self.config.pooling
         output = LongspanOutput(
             last_hidden_state=tokens[-1],
-            pooler_output=None if past is not None else pool(states[-1], context.mask, pooling),
+            pooler_output=None if past is not None else self.pooling(states[-1], context.mask),
             cache=cache,
             hidden_states=tokens if keep else None,
             **_join(layers),

@@ -1,4 +1,4 @@
-"""Parts of several modules: normalization, dropout and pooling.
+"""Parts of several modules: normalization and dropout.
 
 Normalization is that of layers, or by the root mean square (Zhang and Sennrich 2019,
 https://arxiv.org/abs/1910.07467), which has no bias.
@@ -7,9 +7,8 @@ https://arxiv.org/abs/1910.07467), which has no bias.
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.masking import apply_mask
 from longspan.models.config import LongspanConfig
-from longspan.shapes import Bool, Float
+from longspan.shapes import Float
 
 
 def make_norm(config: LongspanConfig, width: int | None = None) -> nn.LayerNorm | nn.RMSNorm:
@@ -51,29 +50,3 @@ class Dropout(nn.Dropout):
         levels = draws.view(torch.int16)[: x.numel()].view(x.shape)
         mask = (levels >= dropped - LEVELS // 2).to(x.dtype)
         return x * mask.mul_(LEVELS / (LEVELS - dropped))
-
-
-def pool(
-    x: Float[Tensor, "B T M"], mask: Bool[Tensor, "B T"] | None, pooling: str
-) -> Float[Tensor, "B M"]:
-    """Return one state for each row.
-
-    Args:
-        x: states of the tokens, zero at padded positions.
-        mask: True at real tokens, or None for all.
-        pooling: "mean" or "max" of the real tokens, "first" or "cls" (the state of the first of
-            them), or "last" (that of the last).
-    """
-    if pooling == "mean":
-        return x.mean(1) if mask is None else x.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
-    if pooling == "max":
-        if mask is None:
-            return x.amax(1)
-        lowest = x.masked_fill(~mask[..., None], torch.finfo(x.dtype).min)
-        return apply_mask(lowest.amax(1), mask.any(1, keepdim=True))
-    is_last = pooling == "last"
-    if mask is None:
-        return x[:, -1 if is_last else 0]
-    numbers = torch.arange(x.shape[1], device=x.device)
-    index = torch.where(mask, numbers, 0).argmax(1) if is_last else mask.int().argmax(1)
-    return x[torch.arange(len(x), device=x.device), index]

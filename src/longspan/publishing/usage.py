@@ -5,7 +5,8 @@ import re
 import numpy as np
 from transformers import PreTrainedModel
 
-from longspan.publishing.remote_code import auto_classes
+from longspan.models import LongspanModel
+from longspan.publishing.remote_code import ENTRY, auto_classes
 from longspan.tasks import Task
 from longspan.tasks.encoded_text import EncodedTextTask, kept_tokens
 from longspan.tasks.pieces import PieceTask
@@ -16,6 +17,13 @@ from transformers import {imports}
 
 folder = "FOLDER OR NAME ON THE HUB"
 model = {auto}.from_pretrained(folder, trust_remote_code=True).eval()
+"""
+_LOAD_CLASS = """import torch
+{imports}from transformers.dynamic_module_utils import get_class_from_dynamic_module
+
+folder = "FOLDER OR NAME ON THE HUB"
+model_class = get_class_from_dynamic_module("{reference}", folder)
+model = model_class.from_pretrained(folder).eval()
 """
 _TOKENIZER = "tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)\n"
 _TEXTS = 'inputs = tokenizer(["A text."], truncation=True, return_tensors="pt")\n'
@@ -36,7 +44,7 @@ inputs = {
     "document_attention_mask": b["attention_mask"],
 }
 with torch.no_grad():
-    print(model(**inputs).similarities)
+    print(model(**inputs, return_loss=False).similarities)
 """
 _QUESTION = """texts = "Who asks?", "A document that answers the question."
 inputs = tokenizer(
@@ -78,11 +86,7 @@ _CALL_ALL = """with torch.no_grad():
 
 def example_of_use(model: PreTrainedModel, task: Task, *, has_tokenizer: bool) -> str:
     """Return Python that loads a model of a hub folder and calls it on an input of its task."""
-    # AutoModel is the last choice: it also stands for models without an Auto class of their own.
-    names = [name for name, cls in auto_classes(model).items() if cls is type(model)]
-    auto = next((name for name in names if name != "AutoModel"), "AutoModel")
-    imports = [auto, "AutoTokenizer"] if has_tokenizer else [auto]
-    load = _LOAD.format(imports=", ".join(imports), auto=auto)
+    load = _loading(model, has_tokenizer=has_tokenizer)
     is_pair = "input_ids_b" in task.head.texts
     if isinstance(task, PieceTask) and not (has_tokenizer and isinstance(task, QuestionTask)):
         # Inputs of several texts, and outputs of several parts.
@@ -97,6 +101,21 @@ def example_of_use(model: PreTrainedModel, task: Task, *, has_tokenizer: bool) -
     if has_tokenizer:
         return load + _TOKENIZER + _encode(task, is_pair) + _CALL
     return load + _zeros(task, is_pair) + _CALL
+
+
+def _loading(model: PreTrainedModel, *, has_tokenizer: bool) -> str:
+    """Return the lines that load a model.
+
+    Where longspan was imported, AutoModel is its model without a head, so that a class without an
+    Auto class of its own is loaded by name.
+    """
+    names = [name for name, cls in auto_classes(model).items() if cls is type(model)]
+    auto = next((name for name in names if name != "AutoModel"), "AutoModel")
+    if auto == "AutoModel" and type(model) is not LongspanModel:
+        line = "from transformers import AutoTokenizer\n" if has_tokenizer else ""
+        return _LOAD_CLASS.format(imports=line, reference=f"{ENTRY}.{type(model).__name__}")
+    imports = [auto, "AutoTokenizer"] if has_tokenizer else [auto]
+    return _LOAD.format(imports=", ".join(imports), auto=auto)
 
 
 def _encode(task: Task, is_pair: bool) -> str:

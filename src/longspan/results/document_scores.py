@@ -42,6 +42,11 @@ class DocumentRow:
         """Options as text; empty without any."""
         return ", ".join(f"{name} {x}" for name, x in self.options.items())
 
+    @property
+    def label(self) -> str:
+        """Name, with the options in brackets if there are some."""
+        return f"{self.name} ({self.options_text})" if self.options else self.name
+
 
 @settings
 class DocumentScores(SideRecord):

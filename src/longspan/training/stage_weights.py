@@ -241,6 +241,8 @@ def _check_complete(
         new_parts.append("decoder.*")
     if there.attention != model.config.attention:
         new_parts.append("*layers.*.attention.mechanism.*")
+    if there.pooling != model.config.pooling == "attention":
+        new_parts.append("pooling.*")
     inner = [x for x in new if x.startswith(prefix)]
     inner = [x for x in inner if not matches((x.removeprefix(prefix),), new_parts)]
     if inner:

@@ -1,0 +1,144 @@
+"""Ways to classify long documents, and TF-IDF, on three sets of real documents.
+
+    python benchmarks/document_ways.py --data DATA --folder runs --out FILE
+
+DATA has mini_newsgroups, the Hyperpartisan articles and the archive of 100 English novels. Posts
+and articles are split by content, with larger shares for the smaller set. Novels are cut into
+excerpts, of which the model names the author: the earliest of an author's three novels is training,
+the next validation, the last test. `longspan finetune --compare` does the rest. The same command
+resumes.
+"""
+
+import argparse
+import csv
+import io
+import re
+import subprocess
+import sys
+import tarfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import torch
+from timing import environment, write_record
+
+from longspan.results import DocumentScores, load_results, load_side_records
+from longspan.tasks.documents import hyperpartisan, newsgroups
+
+NOVELS = "100_english_novels.tar.zst"
+EXCERPTS = {"train": 24, "validation": 6, "test": 6}  # of a novel
+EXCERPT = 1_000  # words
+Rows = Iterable[tuple[str, str]]  # texts and classes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the sources")
+    parser.add_argument("--folder", type=Path, required=True, help="folder of tables and runs")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    for name in args.sets:
+        options = SETS[name](args.data, args.folder)
+        for seed in args.seeds:
+            command = [
+                *(sys.executable, "-m", "longspan", "finetune", "--compare", *options),
+                *("--name", name, "--seed", f"{seed}", "--runs", f"{args.folder / 'runs'}"),
+                *("--cache", f"{args.folder / 'cache'}"),
+            ]
+            subprocess.run(command, check=True)
+    if args.out:
+        rows = list(read_rows(args.folder / "runs"))
+        record = {"environment": environment(torch.device("cpu")), "rows": rows}
+        write_record(record, args.out)
+
+
+def read_rows(folder: Path) -> Iterator[dict]:
+    """Yield a row for each run, and for TF-IDF and the most frequent class of each set."""
+    runs = {(x.task, x.filename): x for x in load_results([folder])}
+    baselines = set()
+    for scores in load_side_records(DocumentScores, [folder]):
+        run, shared = runs[scores.task, scores.filename], {"set": scores.task}
+        shared |= {"documents": scores.documents, "split": scores.split}
+        row, *others = scores.rows
+        yield {
+            **shared,
+            **{"name": row.name, "options": row.options, "seed": run.seed, "steps": run.steps},
+            **{"seconds": row.seconds, "metrics": row.metrics, "p_value": scores.p_value},
+            **{"fewer_errors": scores.fewer_errors, "covered_tokens": scores.covered_tokens},
+        }
+        for other in others:
+            if (scores.task, other.name) not in baselines:
+                baselines.add((scores.task, other.name))
+                about = {"name": other.name, "options": other.options}
+                yield {**shared, **about, "seconds": other.seconds, "metrics": other.metrics}
+
+
+def write_newsgroups(data: Path, folder: Path) -> list[str]:
+    """Write the posts without headers, signatures and quotations; return options of finetune."""
+    clean = newsgroups.remove_quotes, newsgroups.remove_footer
+    texts = []
+    for post in newsgroups.read(newsgroups.find(data)):
+        text = newsgroups.remove_headers(post.text)
+        for remove in clean:
+            text = remove(text)
+        if text.strip():
+            texts.append((text, newsgroups.GROUPS[post.label]))
+    shares = ("--validation", "0.1", "--test", "0.2")
+    return ["--data", f"{write_table(folder / 'newsgroups.csv', texts)}", *shares]
+
+
+def write_articles(data: Path, folder: Path) -> list[str]:
+    """Write the Hyperpartisan articles; return options of finetune."""
+    articles = hyperpartisan.read(hyperpartisan.find(data))
+    rows = [(x.text, hyperpartisan.CLASSES[x.label]) for x in articles]
+    shares = ("--validation", "0.15", "--test", "0.3")
+    return ["--data", f"{write_table(folder / 'articles.csv', rows)}", *shares]
+
+
+def write_novels(data: Path, folder: Path) -> list[str]:
+    """Write excerpts of novels with their authors, a table for each split; return options."""
+    archive = next(data.rglob(NOVELS))
+    novels = defaultdict(list)  # years and texts by author
+    unpacked = subprocess.run(["zstd", "-dc", archive], check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(unpacked)) as tar:
+        for member in tar:
+            if found := re.fullmatch(r"(?:.*/)?(\w+)_\w+_(\d{4})\.txt", member.name):
+                content = tar.extractfile(member)
+                assert content is not None
+                text = content.read().decode("utf-8-sig")
+                novels[found[1]].append((int(found[2]), text))
+    paths = {}
+    authors = {name: sorted(x) for name, x in sorted(novels.items()) if len(x) == len(EXCERPTS)}
+    for place, (split, count) in enumerate(EXCERPTS.items()):
+        rows = [
+            (excerpt, author)
+            for author, texts in authors.items()
+            for excerpt in cut(texts[place][1], count)
+        ]
+        paths[split] = write_table(folder / f"novels-{split}.csv", rows)
+    held_out = (x for split in ("validation", "test") for x in (f"--{split}", f"{paths[split]}"))
+    return ["--data", f"{paths['train']}", *held_out]
+
+
+def cut(text: str, count: int) -> Iterator[str]:
+    """Yield excerpts at equal distances."""
+    words = text.split()
+    step = max(len(words) - EXCERPT, 0) // count
+    for i in range(count):
+        yield " ".join(words[i * step : i * step + EXCERPT])
+
+
+def write_table(path: Path, rows: Rows) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    return path
+
+
+SETS = {"newsgroups": write_newsgroups, "articles": write_articles, "novels": write_novels}
+
+if __name__ == "__main__":
+    main()

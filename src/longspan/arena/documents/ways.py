@@ -1,0 +1,67 @@
+"""Ways to read a long document: whole, in chunks that are encoded apart, or in part."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from longspan.arena.one_run import RunChoices
+from longspan.errors import OptionError
+
+CHUNK = 512  # tokens that most pretrained encoders read
+
+
+class Way(NamedTuple):
+    """A way to read documents.
+
+    Attributes:
+        mechanism: mechanism; None: that of the run.
+        changes: fields to override, by dotted name.
+    """
+
+    mechanism: str | None
+    changes: Mapping[str, Any]
+
+
+_CHUNKS = Way("disjoint", {"mechanism.block": CHUNK})
+WAYS = {
+    "whole": Way(None, {}),
+    "chunks, mean": _CHUNKS,
+    "chunks, max": _CHUNKS._replace(changes={**_CHUNKS.changes, "model.pooling": "max"}),
+    "chunks, attention": _CHUNKS._replace(
+        changes={**_CHUNKS.changes, "model.pooling": "attention"}
+    ),
+    "head": Way(None, {"task.length": CHUNK}),
+    "head and tail": Way(None, {"task.length": CHUNK, "task.truncation": "head_tail"}),
+}
+
+
+def compare_ways(choices: RunChoices, length: int) -> list[RunChoices]:
+    """Return the choices of a run for each way to read its documents.
+
+    Args:
+        choices: choices of the run that reads them whole.
+        length: tokens that it reads.
+
+    Raises:
+        OptionError: that is no more than one chunk, so that every way reads the same, or the
+            choices have a field that the ways differ in.
+    """
+    fields = dict.fromkeys(field for way in WAYS.values() for field in way.changes)
+    given = [x for x in fields if x in choices.changes and x != "task.length"]
+    if given:
+        raise OptionError(
+            f"--compare sets {', '.join(given)} in some of its rows; omit it, or --compare"
+        )
+    if length <= CHUNK:
+        raise OptionError(
+            f"--compare reads documents whole, in chunks of {CHUNK} tokens, and cut to {CHUNK}, "
+            f"the same for runs on {length} tokens; omit it, or pass --set task.length=N"
+        )
+    return [
+        dataclasses.replace(
+            choices,
+            mechanism=way.mechanism or choices.mechanism,
+            changes={**choices.changes, **way.changes},
+        )
+        for way in WAYS.values()
+    ]
