@@ -190,6 +190,27 @@ def test_loss_is_the_divergence_of_each_query(causal, trained_on, kind):
     assert_near(loss_of(attention, q, k, mask, source), expected, "loss")
 
 
+@full_and_causal
+@pytest.mark.parametrize("trained_on", ["all", "selected"])
+def test_loss_of_rows_in_pieces_is_that_at_once(monkeypatch, causal, trained_on):
+    attention, mask, source = indexed(causal, trained_on=trained_on), key_masks(60)["holes"], None
+    q, k, _ = qkv(60)
+    derivatives = []
+    for rows in (1024, 7, 32):
+        monkeypatch.setattr(module, "ROWS", rows)
+        loss = loss_of(attention, q, k, mask, source)
+        parameters = tuple(attention.parameters())
+        first = torch.autograd.grad(loss, parameters, create_graph=True)
+        second = torch.autograd.grad(sum((x**2).sum() for x in first), parameters)
+        with torch.no_grad():
+            alone = loss_of(attention, q, k, mask, source)
+        plain = torch.autograd.grad(loss_of(attention, q, k, mask, source), parameters)
+        derivatives.append((loss, alone, *first, *plain, *second))
+    for found in derivatives[1:]:
+        for x, y in zip(found, derivatives[0], strict=True):
+            assert_near(x, y, "loss or derivative")
+
+
 def test_only_the_indexer_learns_from_the_loss_and_from_nothing_else():
     attention, source = indexed(), layer_input(20)
     q, k, v = (x.requires_grad_() for x in qkv(20))

@@ -18,6 +18,7 @@ indexer can be trained; there is a form without causality.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -25,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention, Traits, append_tokens, register
+from longspan.attention.derivatives import differentiable_gradients, has_transforms
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.masking import both_masks, zero_masked
 from longspan.attention.ops.gate_input import gate_input
@@ -155,20 +157,29 @@ class IndexedAttention(Attention):
         a, w, b = self._read(x._replace(layer_input=_zero_states(x.layer_input, mask)))
         state = self._append(x, b)
         k, b, real = repeat_heads(state["k"], q.shape[1]), state["index_k"][:, 0], state.get("real")
-        T, S = q.shape[2], k.shape[2]
-        seen = self._seen(T, S, real, slice(None))
+        T, S, selected = q.shape[2], k.shape[2], None
         if self.trained_on == "selected":
             with torch.no_grad():
                 selected = self._select(a, w, b, real)
-            seen = dense_mask(selected, S)[:, 0]
-        some = seen.any(-1).expand(len(q), -1)
-        some = some if mask is None else some & mask
-        guess = index_scores(a, w, b).masked_fill(~seen, -torch.inf).log_softmax(-1)
-        with torch.no_grad():
-            weights = _mean_weights(x.q, k, seen)
-        # Pairs without weight, those outside `seen` among them, have no part.
-        loss = (torch.xlogy(weights, weights) - weights * guess.where(weights > 0, 0)).sum(-1)
-        return loss.where(some, 0).sum() / some.sum().clamp(min=1)
+
+        def divergence(rows, a, w, b):
+            seen = self._seen(T, S, real, rows)
+            if selected is not None:
+                seen = dense_mask(selected.map(lambda y: y[:, :, rows]), S)[:, 0]
+            some = seen.any(-1).expand(len(q), -1)
+            some = some if mask is None else some & mask[:, rows]
+            guess = index_scores(a, w, b).masked_fill(~seen, -torch.inf).log_softmax(-1)
+            with torch.no_grad():
+                weights = _mean_weights(q[:, :, rows], k, seen)
+            # Pairs without weight, those outside `seen` among them, have no part.
+            loss = (torch.xlogy(weights, weights) - weights * guess.where(weights > 0, 0)).sum(-1)
+            return loss.where(some, 0).sum(), some.sum()
+
+        if T <= ROWS or torch.compiler.is_compiling() or is_open(T) or has_transforms():
+            total, count = divergence(slice(None), a, w, b)
+        else:
+            total, count = _SumOfRows.apply(divergence, a, w, b)
+        return total / count.clamp(min=1)
 
     def is_dense(self, T):
         """Return whether all keys are selected."""
@@ -188,6 +199,44 @@ class IndexedAttention(Attention):
             full = max(0, T - most)
             return full * most + (T - full) * (T - full + 1) // 2
         return T * min(T, most)
+
+
+class _SumOfRows(torch.autograd.Function):
+    """Sum of a loss over queries, and their number, with the scores of `ROWS` queries at a time.
+
+    The gradients of some queries are computed with their loss, so that no scores are kept.
+    """
+
+    @staticmethod
+    def forward(ctx, loss: Callable[..., tuple[Tensor, Tensor]], a, w, b):
+        needed, T = any(ctx.needs_input_grad), a.shape[2]
+        grads = [torch.zeros_like(x) for x in (a, w, b)] if needed else []
+        sums = []
+        for rows in (slice(first, first + ROWS) for first in range(0, T, ROWS)):
+            inputs = [x.detach().requires_grad_(needed) for x in (a[:, :, rows], w[:, rows], b)]
+            with torch.set_grad_enabled(needed):
+                value, count = loss(rows, *inputs)
+            sums.append((value.detach(), count))
+            if needed:
+                by_a, by_w, by_b = torch.autograd.grad(value, inputs)
+                grads[0][:, :, rows], grads[1][:, rows] = by_a, by_w
+                grads[2] += by_b
+        total, count = (sum(x[1:], x[0]) for x in zip(*sums, strict=True))
+        ctx.mark_non_differentiable(count)
+        ctx.loss, ctx.count = loss, len(grads)
+        ctx.save_for_backward(*grads, a, w, b)
+        return total, count
+
+    @staticmethod
+    def backward(ctx, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        grads, inputs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        if torch.is_grad_enabled():
+
+            def whole(a, w, b):
+                return ctx.loss(slice(None), a, w, b)[0]
+
+            return None, *differentiable_gradients(whole, inputs, grad)
+        return None, *(grad * x for x in grads)
 
 
 class Indexer(nn.Module):
