@@ -1,5 +1,6 @@
 """Suites: what is interleaved, what memory forbids, records and what they say."""
 
+import contextlib
 import dataclasses
 import math
 import weakref
@@ -153,6 +154,25 @@ def test_workloads_that_do_not_fit_together_are_held_one_at_a_time(monkeypatch):
     kept = ("mechanism", "state", "runs", "flops", "executed_flops", "estimated_memory", "backend")
     pairs = zip(together.measurements, apart.measurements, strict=True)
     assert all(getattr(a, x) == getattr(b, x) for a, b in pairs for x in kept)
+
+
+@pytest.mark.parametrize(("times", "is_mapped"), [(1, True), (4, False)])
+def test_shapes_that_could_fill_the_machine_keep_no_freed_memory(monkeypatch, times, is_mapped):
+    suite = dataclasses.replace(TINY, mechanisms=THREE, lengths=(16,))
+    largest = max(x.estimated_memory for x in run_suite(suite, CPU).measurements)
+    entered = []
+
+    @contextlib.contextmanager
+    def mapped():
+        entered.append(True)
+        yield
+
+    monkeypatch.setattr(groups, "fit_together", lambda *_: False)
+    monkeypatch.setattr(groups, "map_large_blocks", mapped)
+    monkeypatch.setattr(groups, "free_memory", lambda device: times * largest)
+    found = run_suite(suite, CPU).measurements
+    assert {x.state for x in found} == {"measured"}
+    assert entered == [True] * is_mapped
 
 
 def test_workloads_fit_together_if_the_largest_runs_beside_the_others():

@@ -1,5 +1,6 @@
 """Cases of one shape, interleaved within the memory that is free."""
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -20,12 +21,14 @@ from longspan.bench.peaks import PeakMeter
 from longspan.bench.timing import Call, Timing, time_interleaved, timing_of
 from longspan.bench.workloads import Workload, make_workload
 from longspan.errors import LongspanError, RunError
+from longspan.memory import map_large_blocks
 from longspan.results.efficiency import Limits, Measurement, Sizes, State
 from longspan.space import format_bytes, is_out_of_memory
 from longspan.training.timing import time_call
 
 CPU = torch.device("cpu")
 T = TypeVar("T")
+_HOLES = 3  # times the memory of its tensors that a process takes if it keeps what is freed
 
 
 class _Planned(NamedTuple):
@@ -78,7 +81,8 @@ class GroupMeter:
         ):
             measurements = self._measure_together(planned)
         if measurements is None:
-            measurements = self._measure_apart(planned)
+            with self._allocation(planned):
+                measurements = self._measure_apart(planned)
         left_out += [x for x in measurements if x.state != "measured"]
         return [*left_out, *(x for x in measurements if x.state == "measured")]
 
@@ -116,6 +120,15 @@ class GroupMeter:
                 raise
             return None
         return [*failed, *(self._measurement(x, timings[name]) for name, x in ready.items())]
+
+    def _allocation(self, planned: Sequence[_Planned]) -> contextlib.AbstractContextManager[None]:
+        """Return a context without kept memory, if a case could fill the machine with its holes.
+
+        It holds for all cases of the shape, so that they compare.
+        """
+        free, needs = free_memory(self.device), [x.estimate.peak for x in planned if x.estimate]
+        is_large = free is not None and _HOLES * max(needs, default=0) > free
+        return map_large_blocks() if is_large else contextlib.nullcontext()
 
     def _measure_apart(self, planned: Sequence[_Planned]) -> list[Measurement]:
         """Measure workloads of which one at a time is in memory."""
