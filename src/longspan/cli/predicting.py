@@ -87,8 +87,7 @@ def predict(
     check_new_file(output)
     if output.suffix.lower() not in _SUFFIXES:
         raise OptionError(f"--output must end in {', '.join(_SUFFIXES)}, got {output.name}")
-    threshold = _scored_threshold(record) if new.threshold is None else new.threshold
-    check_threshold(threshold)
+    check_threshold(threshold := _scored_threshold(record, new.threshold))
     paths = folders.run_paths()
     if new.evidence is not None:
         _check_evidence(record, output, new.evidence)
@@ -112,8 +111,10 @@ def predict(
             print_text(f"evidence for the first {explained:,} in {page}")
 
 
-def _scored_threshold(record: Path) -> float:
-    """Return the threshold of the scores beside a record, of `longspan finetune`; else 0.5."""
+def _scored_threshold(record: Path, given: float | None) -> float:
+    """Return the given threshold, else that of the scores beside a record, else 0.5."""
+    if given is not None:
+        return given
     from longspan.results import DocumentScores, load_side_record
 
     scores = record.parent / DocumentScores.subfolder / record.name

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from longspan.arena.one_run import RunChoices
 from longspan.errors import OptionError
-
-CHUNK = 512  # tokens that most pretrained encoders read
+from longspan.tasks.documents.coverage import CHUNK, CHUNKED
 
 
 class Way(NamedTuple):
@@ -22,7 +21,7 @@ class Way(NamedTuple):
     changes: Mapping[str, Any]
 
 
-_CHUNKS = Way("disjoint", {"mechanism.block": CHUNK})
+_CHUNKS = Way(CHUNKED[0], {f"mechanism.{name}": x for name, x in CHUNKED[1].items()})
 WAYS = {
     "whole": Way(None, {}),
     "chunks, mean": _CHUNKS,

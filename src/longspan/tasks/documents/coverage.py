@@ -7,6 +7,8 @@ import numpy as np
 FROM_SCRATCH = "local"  # mechanism of a new model; its cost grows with the length alone
 # Mechanism and options of a pretrained encoder that becomes longer.
 LONGIFIED: tuple[str, dict[str, Any]] = ("longformer", {"window": 256, "first_global": True})
+CHUNK = 512  # tokens that most pretrained encoders read
+CHUNKED: tuple[str, dict[str, Any]] = ("disjoint", {"block": CHUNK})  # encodes chunks apart
 LONGEST = 4_096  # tokens that a checkpoint is extended to, unless task.length names more
 _PERCENTILE = 95
 
