@@ -206,6 +206,14 @@ def test_a_loss_without_the_auxiliary_one_is_refused(name, small, tmp_path):
     assert trainer.evaluate()["eval_loss"] > 0
 
 
+@pytest.mark.parametrize("name", ["sequence", "pair"])
+def test_a_loss_without_the_weights_of_classes_is_refused(name, small, tmp_path):
+    head = EVERY[name]
+    model, rows = build(head, small, class_weights=[0.5, 1.5, 1.0]), Rows(head)
+    with pytest.raises(InputError, match="class_weights, which a loss of the logits alone"):
+        gradients(model, rows, tmp_path, B, label_smoothing_factor=0.1)
+
+
 def test_continuous_inputs_are_counted_and_given_to_metrics(small, tmp_path):
     values, labels = torch.randn(B, T, 3, dtype=torch.float64), torch.arange(B) % 2
     rows = [{"input_values": x, "labels": y} for x, y in zip(values, labels, strict=True)]

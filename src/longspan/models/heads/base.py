@@ -87,14 +87,16 @@ class Head(LongspanPreTrainedModel):
 
         Raises:
             InputError: a training loop has kept the labels, and computes a loss from the logits,
-                which would leave out the auxiliary losses.
+                which would leave out the auxiliary losses or the weights of the classes.
         """
         auxiliary = [x.auxiliary_loss for x in encoded if x.auxiliary_loss is not None]
-        if loss is None and items is not None and auxiliary:
+        parts = {"the mechanism has an auxiliary loss": bool(auxiliary)}
+        parts["the configuration has class_weights"] = self.config.class_weights is not None
+        if loss is None and items is not None and (lost := [x for x, y in parts.items() if y]):
             raise InputError(
-                "num_items_in_batch requires labels: the mechanism has an auxiliary loss, which a "
-                "loss of the logits alone leaves out; set label_smoothing_factor=0 and no "
-                "compute_loss_func, or override Trainer.compute_loss and add auxiliary_loss"
+                f"num_items_in_batch requires labels: {' and '.join(lost)}, which a loss of the "
+                "logits alone leaves out; set label_smoothing_factor=0 and no compute_loss_func, "
+                "or override Trainer.compute_loss"
             )
         if loss is not None:
             loss = sum(auxiliary, loss)
