@@ -72,6 +72,11 @@ def test_commands_read_what_commands_wrote(cli, tmp_path, monkeypatch):
         run("predict", made, "new.csv", "--output", output, "--cache", "cache")
         with Path(output).open(newline="") as file:
             assert len([*csv.DictReader(file)]) == 4
+    run("export", classifier, "--output", "exported-classifier", "--cache", "cache")
+    for made in (classifier, "exported-classifier"):
+        output = "by-folder.csv" if made == "exported-classifier" else "by-record.csv"
+        run("predict", made, "new.csv", "--output", output, "--cache", "cache")
+    assert Path("by-folder.csv").read_text() == Path("by-record.csv").read_text()
     run("longify", "longer", "--mechanism", "bigbird", "--max-length", "96", "--output", "longest")
     run("report", "runs", "--output", "report.html")
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard
@@ -14,6 +15,8 @@ import tiny
 from longspan.arena import RunPaths
 from longspan.arena.predict import predict
 from longspan.arena.saved_checkpoint import open_checkpoint
+from longspan.arena.served_folder import predict_in_folder
+from longspan.errors import OptionError
 from longspan.models import LongspanForPairClassification
 from longspan.report.statistics.intervals import interval
 from longspan.report.statistics.noise import measure_noise
@@ -82,6 +85,9 @@ def test_exported_model_predicts_as_the_run(cli, runs, tmp_path, vocabulary):
     expected = predict(
         record, [(text,) for text in texts], RunPaths(cache=runs / "cache", device="cpu")
     )
+    served = predict_in_folder(folder, [(text,) for text in texts], "cpu")
+    assert served.values == expected.values
+    np.testing.assert_allclose(served.probabilities, expected.probabilities, rtol=1e-5)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     inputs = tokenizer(texts, truncation=True, padding=True, return_tensors="pt")
@@ -108,6 +114,10 @@ def test_exported_numbers_are_in_units_of_the_file(cli, runs, tmp_path, task):
     with torch.no_grad():
         numbers = model(**inputs).logits[:, 0]
     assert 8 < expected.min() < expected.max() < 12  # scores are about 10
+    served = predict_in_folder(tmp_path / "model", rows, "cpu").values
+    assert served == pytest.approx(expected.tolist(), rel=1e-5)
+    with pytest.raises(OptionError, match=r"trained on (single|pairs of) texts; pass"):
+        predict_in_folder(tmp_path / "model", [(*rows[0], "more")], "cpu")
     torch.testing.assert_close(numbers, expected.to(numbers.dtype))
 
 
@@ -134,6 +144,8 @@ def test_exported_model_has_the_global_tokens_of_the_run(cli, runs, tmp_path, op
     torch.testing.assert_close(
         logits.softmax(-1).max(-1)[0].double(), torch.from_numpy(found.probabilities)
     )
+    served = predict_in_folder(tmp_path / "model", [("A text.",)], "cpu")
+    np.testing.assert_allclose(served.probabilities, found.probabilities, rtol=1e-5)
 
 
 def test_pretrained_model_keeps_its_tokenizer(cli, tmp_path):

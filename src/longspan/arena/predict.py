@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from longspan.arena.documents.metrics import Kind
 from longspan.arena.finished_run import FinishedRun, check_request, load_run
 from longspan.arena.paths import RunPaths
 from longspan.data.imports.targets import label_separator
@@ -81,18 +82,28 @@ def predict(
         if isinstance(task, SummaryTask):
             return Predictions(_generate(model, task, texts, where), None)
         logits = _logits(model, task, texts, where)
-    return _name_predictions(task, logits, threshold)
+    kind = cast(Kind, task.description.kind) if isinstance(task, OwnTexts) else "class"
+    if kind == "number":
+        numbers = cast(OwnTexts, task).predicted_numbers(logits)
+        return name_predictions(numbers[:, None], [], kind, threshold)
+    names = [task.class_name(label) for label in range(task.num_classes)]
+    return name_predictions(logits, names, kind, threshold)
 
 
-def _name_predictions(task: EncodedTextTask, logits: Tensor, threshold: float) -> Predictions:
-    """Return the names of the predicted classes, or the numbers, with their probabilities."""
-    imported = task if isinstance(task, OwnTexts) else None
-    scores = (imported.probabilities(logits) if imported else logits.softmax(-1)).numpy()
-    if imported and imported.is_regression:
-        return Predictions(scores.tolist(), None)
-    names = [task.class_name(label) for label in range(scores.shape[1])]
+def name_predictions(logits: Tensor, names: list[str], kind: Kind, threshold: float) -> Predictions:
+    """Return the names of the predicted classes or labels, or the numbers, and probabilities.
+
+    Args:
+        logits: scores (N, C) in float64; of numbers (N, 1), in units of the file.
+        names: names of the classes.
+        kind: kind of the targets.
+        threshold: probability from which one of several labels applies.
+    """
+    if kind == "number":
+        return Predictions(logits[:, 0].tolist(), None)
+    scores = (logits.sigmoid() if kind == "labels" else logits.softmax(-1)).numpy()
     by_class = dict(zip(names, scores.T, strict=True))
-    if imported and imported.is_multi_label:
+    if kind == "labels":
         rows = scores >= threshold
         values = [label_separator(names).join(np.array(names)[row].tolist()) for row in rows]
         return Predictions(values, None, by_class)

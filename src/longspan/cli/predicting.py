@@ -65,7 +65,9 @@ class NewTextOptions(FormatOptions):
 
 
 def predict(
-    record: Record,
+    record: Annotated[
+        Path, typer.Argument(help="Result file of a run, or folder that `export` has written.")
+    ],
     file: Annotated[
         Path,
         typer.Argument(help="CSV, TSV, JSON or parquet file of texts, or folder of text files."),
@@ -81,24 +83,22 @@ def predict(
     `predicted`: the name of the class, with its `probability`, the number, or the summary.
     """
     from longspan.arena.documents.scores import check_threshold
-    from longspan.arena.predict import predict as predict_texts
     from longspan.files import check_new_file
 
     check_new_file(output)
     if output.suffix.lower() not in _SUFFIXES:
         raise OptionError(f"--output must end in {', '.join(_SUFFIXES)}, got {output.name}")
-    check_threshold(threshold := _scored_threshold(record, new.threshold))
     paths = folders.run_paths()
-    if new.evidence is not None:
-        _check_evidence(record, output, new.evidence)
-    trained = _trained_columns(record, file)
+    if (page := new.evidence) is not None:
+        _check_evidence(record, output, page)
+    trained, scored = _trained_with(record, file)
+    check_threshold(threshold := scored if new.threshold is None else new.threshold)
     columns = new.text or trained.get("text"), new.pair or trained.get("pair")
     table, texts = _read_texts(file, *columns, new)
     _note_targets(file, table, trained)
     shown = _shown_columns(file, table, new, is_typed=_is_lines(output))
-    predictions = predict_texts(record, texts, paths, threshold=threshold)
+    predictions = _predict(record, texts, paths, threshold)
     written = {**shown, **_predicted_columns(predictions, new)}
-    page = new.evidence
     explained = _write_evidence(record, texts, predictions, paths, page) if page else 0
     _write(output, written)
     if as_json:
@@ -111,14 +111,16 @@ def predict(
             print_text(f"evidence for the first {explained:,} in {page}")
 
 
-def _scored_threshold(record: Path, given: float | None) -> float:
-    """Return the given threshold, else that of the scores beside a record, else 0.5."""
-    if given is not None:
-        return given
-    from longspan.results import DocumentScores, load_side_record
+def _predict(
+    record: Path, texts: "list[tuple[str, ...]]", paths: "RunPaths", threshold: float
+) -> "Predictions":
+    """Predict with the model of a run or of an exported folder."""
+    from longspan.arena.predict import predict as predict_texts
+    from longspan.arena.served_folder import predict_in_folder
 
-    scores = record.parent / DocumentScores.subfolder / record.name
-    return load_side_record(DocumentScores, scores).threshold if scores.is_file() else 0.5
+    if record.is_dir():
+        return predict_in_folder(record, texts, paths.device_type, threshold)
+    return predict_texts(record, texts, paths, threshold=threshold)
 
 
 def answers(
@@ -171,6 +173,11 @@ def _check_evidence(record: Path, output: Path, page: Path) -> None:
     from longspan.files import check_new_file
 
     check_new_file(page)
+    if record.is_dir():
+        raise OptionError(
+            f"--evidence needs the record of the run, whose training texts are the average that "
+            f"it compares with, got the folder {record}"
+        )
     if page.resolve() == output.resolve():
         raise OptionError(
             f"--output and --evidence must be two files, got {page} twice; name another --evidence"
@@ -199,20 +206,24 @@ def _write_evidence(
     return len(found)
 
 
-def _trained_columns(record: Path, file: Path) -> dict[str, str]:
-    """Return the columns of the texts that a run was trained on, by role.
+def _trained_with(record: Path, file: Path) -> tuple[dict[str, str], float]:
+    """Return the columns of the texts that a model was trained on, by role, and its threshold.
 
-    None of other tasks, and none for a folder of texts.
+    There are no columns of other tasks, and none for a folder of texts.
     """
+    from longspan.arena.served_folder import load_serving, scored_threshold
     from longspan.data.sources.folders import has_columns
     from longspan.results import load_result
     from longspan.tasks import TASKS
 
-    if not has_columns(file):
-        return {}
-
-    cls = TASKS.get(load_result(record).task)
-    return dict(getattr(getattr(cls, "description", None), "columns", {}))
+    if record.is_dir():
+        serving = load_serving(record)
+        columns, threshold = serving.columns, serving.threshold
+    else:
+        cls = TASKS.get(load_result(record).task)
+        columns = dict(getattr(getattr(cls, "description", None), "columns", {}))
+        threshold = scored_threshold(record)
+    return columns if has_columns(file) else {}, threshold
 
 
 def _note_targets(file: Path, table: "Table", trained: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from longspan.arena.finished_run import load_run
 from longspan.arena.paths import RunPaths
+from longspan.arena.served_folder import Serving, scored_threshold
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.files import check_new_folder
 from longspan.models.heads.sequence_classification import LongspanClassifier
@@ -55,7 +56,17 @@ def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | No
     tokenizer = _make_tokenizer(task)
     usage = example_of_use(model, task, has_tokenizer=tokenizer is not None)
     card = make_model_card(run.result, task, usage=usage, license=license)
-    return write_hub_folder(model, folder, tokenizer=tokenizer, card=card)
+    serving = None
+    if isinstance(task, EncodedTextTask) and isinstance(model, LongspanClassifier):
+        described = getattr(task, "description", None)
+        kept = task.head_and_tail
+        serving = Serving(
+            columns=dict(getattr(described, "columns", {})),
+            threshold=scored_threshold(record),
+            kept=None if kept is None else list(kept),
+            global_tokens=task.options.global_tokens,
+        )
+    return write_hub_folder(model, folder, tokenizer=tokenizer, card=card, serving=serving)
 
 
 @torch.no_grad()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
+from longspan.arena.served_folder import Serving
 from longspan.errors import OptionError
 from longspan.files import new_folder
 from longspan.models import LongspanPreTrainedModel
@@ -17,6 +18,7 @@ def write_hub_folder(
     *,
     tokenizer: PreTrainedTokenizerBase | None = None,
     card: str | None = None,
+    serving: Serving | None = None,
 ) -> Path:
     """Write a model with everything that loading it needs; return the folder.
 
@@ -29,6 +31,7 @@ def write_hub_folder(
         folder: folder to create.
         tokenizer: its tokenizer, which `AutoTokenizer` then loads.
         card: content of README.md.
+        serving: how a classifier reads its texts.
 
     Raises:
         OptionError: the folder exists, the model is not one of longspan, or a class of it cannot be
@@ -46,6 +49,8 @@ def write_hub_folder(
         config.save_pretrained(part)
         if tokenizer is not None:
             tokenizer.save_pretrained(part)
+        if serving is not None:
+            serving.save(part)
         if card is not None:
             (part / "README.md").write_text(card, encoding="utf-8")
     return folder

@@ -2,13 +2,12 @@
 
 import re
 
-import numpy as np
 from transformers import PreTrainedModel
 
 from longspan.models import LongspanModel
 from longspan.publishing.remote_code import ENTRY, auto_classes
 from longspan.tasks import Task
-from longspan.tasks.encoded_text import EncodedTextTask, kept_tokens
+from longspan.tasks.encoded_text import EncodedTextTask
 from longspan.tasks.pieces import PieceTask
 from longspan.tasks.questions.question_data import QuestionTask
 
@@ -124,12 +123,10 @@ def _encode(task: Task, is_pair: bool) -> str:
     passage = getattr(task.options, "global_tokens", None)
     if isinstance(passage, int) and not is_pair:
         lines += _PASSAGES.format(length=passage)
-    if not isinstance(task, EncodedTextTask) or task.truncation == "head":
+    if not isinstance(task, EncodedTextTask) or (kept := task.head_and_tail) is None:
         return lines
-    # A text of one token more loses the token behind its head.
-    kept = kept_tokens(task.tokenizer, task.length + 1, task.length, task.truncation)
-    head = int((kept == np.arange(task.length)).sum())
-    function = _HEAD_TAIL.format(length=task.length, head=head, tail=head - task.length)
+    head, tail = kept
+    function = _HEAD_TAIL.format(length=head + tail, head=head, tail=-tail)
     calls = re.sub(r"tokenizer\(\[(.*?)\], .*\)", r"encode(\1)", lines)
     return function + calls
 

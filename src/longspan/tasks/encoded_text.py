@@ -212,6 +212,16 @@ class EncodedTextTask(Task):
         return encode_text(self.tokenizer, text.encode(), self.options.length, self.truncation)[0]
 
     @property
+    def head_and_tail(self) -> tuple[int, int] | None:
+        """Tokens that are kept of the head and the tail of a longer text; None: of the head."""
+        if self.truncation == "head":
+            return None
+        # A text of one token more loses the token behind its head.
+        kept = kept_tokens(self.tokenizer, self.length + 1, self.length, self.truncation)
+        head = int((kept == np.arange(self.length)).sum())
+        return head, self.length - head
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """Tokenizer of the examples; requires an open task if it is learned from texts."""
         vocabulary = self.options.vocabulary
