@@ -1,6 +1,7 @@
 """Runs on texts of one's own: length, training, and one table with TF-IDF beside the model."""
 
 import dataclasses
+import math
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -284,7 +285,7 @@ def _print_documents(
     first, record = scores[0], records[0]
     metrics = [*first.rows[0].metrics]
     columns = (f"{first.task}: {first.documents:,} documents of {first.split}", *metrics, "time")
-    rows = [*_load_rows(first, paths.runs), *first.rows[1:]]
+    rows = [*sorted(_load_rows(first, paths.runs), key=_rank), *first.rows[1:]]
     print_table(columns, (_cells(row, metrics) for row in rows), right=columns[1:])
     if first.split == "validation":
         print_text(
@@ -295,8 +296,11 @@ def _print_documents(
         _print_classes(first)
     elif first.rows[0].classes:
         print_text(f"Class weights: {first.class_weights}.")
-    for name, x in zip(_short_names(scores), scores, strict=True):
-        print_text(_verdict(x, name))
+    verdicts = [_verdict(x, name) for name, x in zip(_short_names(scores), scores, strict=True)]
+    for text, _ in verdicts:
+        print_text(text)
+    if any(is_worse for _, is_worse in verdicts):
+        print_text(f"Worse than TF-IDF? See {_HELP}.")
     folder = record.parent / first.subfolder
     print_text(f"All scores: {folder / first.filename if len(scores) == 1 else folder}")
     words = ("predict", record, "NEW", "--output", "predicted.csv")
@@ -339,6 +343,14 @@ def _load_rows(scores: "DocumentScores", runs: Path) -> "Iterator[DocumentRow]":
         yield dataclasses.replace(first, options=options, metrics=metrics, seconds=seconds)
 
 
+def _rank(row: "DocumentRow") -> float:
+    """Return what sorts rows by their main metric, the best first."""
+    from longspan.arena.documents.metrics import METRICS
+
+    name, value = next(iter(row.metrics.items()))
+    return math.inf if value is None else -METRICS[name].signed(value)
+
+
 def _spread(rows: "list[DocumentRow]") -> dict[str, str | int]:
     """Return the number of seeds, and the range of the main metric over them."""
     main = next(iter(rows[0].metrics))
@@ -377,8 +389,8 @@ def _short_names(scores: "list[DocumentScores]") -> list[str]:
     return [dataclasses.replace(x, options=y).label for x, y in zip(rows, own, strict=True)]
 
 
-def _verdict(scores: "DocumentScores", title: str) -> str:
-    """Return the sentence that compares the run, which has a title, with TF-IDF.
+def _verdict(scores: "DocumentScores", title: str) -> tuple[str, bool]:
+    """Return the sentence that compares a run, which has a title, with TF-IDF; is the run worse?
 
     The test is of the errors, so it decides who wins, and the metric, such as ECE, does not.
     """
@@ -388,7 +400,7 @@ def _verdict(scores: "DocumentScores", title: str) -> str:
     name, p = scores.metric, scores.p_value
     values = (model.metrics[name], baseline.metrics[name])
     if None in values:
-        return f"{name} is undefined on these documents; choose another --metric."
+        return f"{name} is undefined on these documents; choose another --metric.", False
     signed = [METRICS[name].signed(x) for x in values if x is not None]
     ours, theirs = scores.fewer_errors
     if p is None or p >= _SIGNIFICANT:
@@ -399,6 +411,4 @@ def _verdict(scores: "DocumentScores", title: str) -> str:
     if p is not None:
         counts = f"fewer errors on {ours:,} documents against {theirs:,}"
         text += f" ({counts}, sign test: p = {p:.2g})"
-    is_worse = verb == "loses to" or signed[0] <= signed[1]
-    advice = f" Worse than TF-IDF? See {_HELP}." if is_worse else ""
-    return f"{text}.{advice}"
+    return f"{text}.", verb == "loses to" or signed[0] <= signed[1]
