@@ -28,6 +28,7 @@ TITLES = {
     ("disjoint", "attention", ""): "chunks of 512, attention",
     ("local", "", "512"): "first 512",
     ("local", "", "head_tail"): "first 128 and last 384",
+    ("words", "", ""): "words alone, no layers",
     ("TF-IDF", "", ""): "TF-IDF, logistic regression",
     ("constant", "", ""): "most frequent class",
 }
@@ -54,6 +55,8 @@ def render(rows: Iterable[dict]) -> list[str]:
 def way(row: dict) -> str:
     """Return the title of the way that a row is of."""
     options, name = row["options"], row["name"]
+    if options.get("num_hidden_layers") == 0:
+        return TITLES["words", "", ""]
     if name == "disjoint":
         return TITLES[name, options.get("pooling", "mean"), ""]
     is_cut = name == "local" and options["length"] == 512

@@ -209,13 +209,16 @@ def test_ways_to_read_documents_are_rows_of_one_table(cli, tmp_path, places):
         *("local (length 640)", "local (length 512)", "local (length 512, truncation head_tail)"),
         *("disjoint (length 640, block 512)", "disjoint (length 640, block 512, pooling max)"),
         "disjoint (length 640, block 512, pooling attention)",
+        "local (length 640, num_hidden_layers 0)",
     )
     assert [f"{way} is not told apart from TF-IDF" in shown for way in ways] == [True] * len(ways)
-    fields = ("length", "truncation", "block", "pooling")
+    fields = ("length", "truncation", "block", "pooling", "num_hidden_layers")
     rows = [x.rows[0].options for x in load_scores(tmp_path)]
     assert {tuple(x.get(field) for field in fields) for x in rows} == {
-        *((640, None, None, None), (512, None, None, None), (512, "head_tail", None, None)),
-        *((640, None, 512, pooling) for pooling in (None, "max", "attention")),
+        *((length, None, None, None, 1) for length in (640, 512)),
+        (512, "head_tail", None, None, 1),
+        (640, None, None, None, 0),
+        *((640, None, 512, pooling, 1) for pooling in (None, "max", "attention")),
     }
 
 

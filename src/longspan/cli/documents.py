@@ -59,7 +59,7 @@ class DocumentOptions:
         typer.Option(
             "--compare",
             help="Compare ways to read long documents: whole, in chunks of 512 tokens, the first "
-            "512, head and tail; a run for each.",
+            "512, head and tail, words without layers; a run for each.",
         ),
     ] = False
 

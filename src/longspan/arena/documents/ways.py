@@ -1,4 +1,4 @@
-"""Ways to read a long document: whole, in chunks that are encoded apart, or in part."""
+"""Ways to read a long document: whole, in chunks that are encoded apart, in part, or as words."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -31,6 +31,7 @@ WAYS = {
     ),
     "head": Way(None, {"task.length": CHUNK}),
     "head and tail": Way(None, {"task.length": CHUNK, "task.truncation": "head_tail"}),
+    "words": Way(None, {"model.num_hidden_layers": 0}),  # a control: the mean of embeddings
 }
 
 
