@@ -35,6 +35,9 @@ WAYS = {
 }
 
 
+_REPLACED = ("task.length", "model.num_hidden_layers")  # of the run, where a way has its own
+
+
 def compare_ways(choices: RunChoices, length: int) -> list[RunChoices]:
     """Return the choices of a run for each way to read its documents.
 
@@ -47,7 +50,7 @@ def compare_ways(choices: RunChoices, length: int) -> list[RunChoices]:
             choices have a field that the ways differ in.
     """
     fields = dict.fromkeys(field for way in WAYS.values() for field in way.changes)
-    given = [x for x in fields if x in choices.changes and x != "task.length"]
+    given = [x for x in fields if x in choices.changes and x not in _REPLACED]
     if given:
         raise OptionError(
             f"--compare sets {', '.join(given)} in some of its rows; omit it, or --compare"
