@@ -181,7 +181,8 @@ def run_documents(
         _run_final(experiments[0], shlex.join(words), paths, changes, as_json)
         return
     if documents.compare:
-        ways = compare_ways(choices, experiments[0].config.task.options["length"])
+        length = experiments[0].config.task.options["length"]
+        ways = compare_ways(choices, length, is_new=source is None)
         experiments = [_make_experiment(task, source, x, documents, paths) for x in ways]
     print_note("length:", task_coverage(task, experiments[0].config.task.options))
 

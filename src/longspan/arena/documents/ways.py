@@ -33,17 +33,16 @@ WAYS = {
     "head and tail": Way(None, {"task.length": CHUNK, "task.truncation": "head_tail"}),
     "words": Way(None, {"model.num_hidden_layers": 0}),  # a control: the mean of embeddings
 }
-
-
 _REPLACED = ("task.length", "model.num_hidden_layers")  # of the run, where a way has its own
 
 
-def compare_ways(choices: RunChoices, length: int) -> list[RunChoices]:
+def compare_ways(choices: RunChoices, length: int, *, is_new: bool) -> list[RunChoices]:
     """Return the choices of a run for each way to read its documents.
 
     Args:
         choices: choices of the run that reads them whole.
         length: tokens that it reads.
+        is_new: whether the model is new; the layers of a checkpoint are not left out.
 
     Raises:
         OptionError: that is no more than one chunk, so that every way reads the same, or the
@@ -67,4 +66,5 @@ def compare_ways(choices: RunChoices, length: int) -> list[RunChoices]:
             changes={**choices.changes, **way.changes},
         )
         for way in WAYS.values()
+        if is_new or "model.num_hidden_layers" not in way.changes
     ]
