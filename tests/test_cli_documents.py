@@ -214,6 +214,7 @@ def test_ways_to_read_documents_are_rows_of_one_table(cli, tmp_path, places):
         "local (length 640, num_hidden_layers 0)",
     )
     assert [f"{way} is not told apart from TF-IDF" in shown for way in ways] == [True] * len(ways)
+    assert "All runs: steps 4, evaluate_every 2, warmup_steps 0, batch_size 8" in shown
     fields = ("length", "truncation", "block", "pooling", "num_hidden_layers")
     rows = [x.rows[0].options for x in load_scores(tmp_path)]
     assert {tuple(x.get(field) for field in fields) for x in rows} == {

@@ -5,7 +5,7 @@ import math
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -286,8 +286,12 @@ def _print_documents(
     first, record = scores[0], records[0]
     metrics = [*first.rows[0].metrics]
     columns = (f"{first.task}: {first.documents:,} documents of {first.split}", *metrics, "time")
-    rows = [*sorted(_load_rows(first, paths.runs), key=_rank), *first.rows[1:]]
-    print_table(columns, (_cells(row, metrics) for row in rows), right=columns[1:])
+    rows = sorted(_load_rows(first, paths.runs), key=_rank)
+    shared, labels = _short_labels(rows)
+    labeled = [*zip(labels, rows, strict=True), *((x.label, x) for x in first.rows[1:])]
+    print_table(columns, (_cells(*pair, metrics) for pair in labeled), right=columns[1:])
+    if shared:
+        print_text(f"All runs: {', '.join(f'{name} {x}' for name, x in shared.items())}.")
     if first.split == "validation":
         print_text(
             "There is no test split, so these are scores on validation, which selected the "
@@ -297,7 +301,9 @@ def _print_documents(
         _print_classes(first)
     elif first.rows[0].classes:
         print_text(f"Class weights: {first.class_weights}.")
-    verdicts = [_verdict(x, name) for name, x in zip(_short_names(scores), scores, strict=True)]
+    names = _short_labels([x.rows[0] for x in scores])[1] if len(scores) > 1 else []
+    names = names or [first.rows[0].name]
+    verdicts = [_verdict(x, name) for name, x in zip(names, scores, strict=True)]
     for text, _ in verdicts:
         print_text(text)
     if any(is_worse for _, is_worse in verdicts):
@@ -360,9 +366,9 @@ def _spread(rows: "list[DocumentRow]") -> dict[str, str | int]:
     return {"seeds": len(rows), **ranges}
 
 
-def _cells(row: "DocumentRow", metrics: list[str]) -> tuple[str, ...]:
+def _cells(label: str, row: "DocumentRow", metrics: list[str]) -> tuple[str, ...]:
     return (
-        row.label,
+        label,
         *("-" if x is None else f"{x:.3f}" for x in map(row.metrics.get, metrics)),
         f"{row.seconds / 60:.1f} min" if row.seconds >= 60 else f"{row.seconds:.1f} s",
     )
@@ -381,13 +387,15 @@ def _confusions(row: "DocumentRow") -> list[str]:
     return [f"Most often confused: {named}."] if named else []
 
 
-def _short_names(scores: "list[DocumentScores]") -> list[str]:
-    """Return the names of runs, with the options in which they differ."""
-    options = [x.rows[0].options for x in scores]
-    shared = set.intersection(*(set(x.items()) for x in options))
-    own = [{name: x for name, x in y.items() if (name, x) not in shared} for y in options]
-    rows = [x.rows[0] for x in scores]
-    return [dataclasses.replace(x, options=y).label for x, y in zip(rows, own, strict=True)]
+def _short_labels(rows: "list[DocumentRow]") -> tuple[dict[str, Any], list[str]]:
+    """Return the options that all of several rows share but the length, and labels without them."""
+    options = [row.options for row in rows]
+    items = [set(x.items()) for x in options if len(options) > 1]
+    common = set.intersection(*items) if items else set()
+    shared = {x: y for x, y in options[0].items() if (x, y) in common and x != "length"}
+    own = [{name: x for name, x in y.items() if name not in shared} for y in options]
+    labels = [dataclasses.replace(x, options=y).label for x, y in zip(rows, own, strict=True)]
+    return shared, labels
 
 
 def _verdict(scores: "DocumentScores", title: str) -> tuple[str, bool]:

@@ -21,14 +21,18 @@ class Way(NamedTuple):
     changes: Mapping[str, Any]
 
 
-_CHUNKS = Way(CHUNKED[0], {f"mechanism.{name}": x for name, x in CHUNKED[1].items()})
+def _chunks(pooling: str) -> Way:
+    # The first token, which checkpoints pool, has read the first chunk alone.
+    name, options = CHUNKED
+    fields = {f"mechanism.{option}": x for option, x in options.items()}
+    return Way(name, {**fields, "model.pooling": pooling})
+
+
 WAYS = {
     "whole": Way(None, {}),
-    "chunks, mean": _CHUNKS,
-    "chunks, max": _CHUNKS._replace(changes={**_CHUNKS.changes, "model.pooling": "max"}),
-    "chunks, attention": _CHUNKS._replace(
-        changes={**_CHUNKS.changes, "model.pooling": "attention"}
-    ),
+    "chunks, mean": _chunks("mean"),
+    "chunks, max": _chunks("max"),
+    "chunks, attention": _chunks("attention"),
     "head": Way(None, {"task.length": CHUNK}),
     "head and tail": Way(None, {"task.length": CHUNK, "task.truncation": "head_tail"}),
     "words": Way(None, {"model.num_hidden_layers": 0}),  # a control: the mean of embeddings
