@@ -22,7 +22,7 @@ from longspan.arena.protocols.files import register_imports
 from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.errors import OptionError, UnknownNameError
 from longspan.models import LongspanForSequenceClassification
-from longspan.results import CrossEvaluation, load_results, load_side_records
+from longspan.results import CrossEvaluation, load_result, load_results, load_side_records
 from longspan.tasks import build
 from longspan.training.checkpoint import Checkpoints
 from own_files import forgotten_imports, write_csv
@@ -83,6 +83,9 @@ def test_default_sample_of_train_is_as_large_as_validation(trained):
     found = evaluate_elsewhere(record, paths, changes=LONGER, split="train")
     assert found.score.num_examples == task.size("validation")
     assert found.available == task.size("train")
+    # A batch of longer inputs has as many tokens, not as many rows.
+    rows = load_result(record).config.training.eval_batch_size
+    assert 1 < found.batch_size == rows * found.trained_length // task.length < rows
 
 
 def test_arguments_are_checked_before_the_model_is_loaded(trained, tmp_path):

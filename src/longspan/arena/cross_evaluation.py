@@ -50,7 +50,7 @@ def evaluate_elsewhere(
         split: split to score.
         examples: size of a random sample to score; None: the whole split, and of the training
             split as many examples as the run scores at its end.
-        batch_size: examples per batch; None: that of the run.
+        batch_size: examples per batch; None: that of the run, or as many tokens of longer inputs.
         progress: receives the progress of building the data set.
 
     Raises:
@@ -72,6 +72,8 @@ def evaluate_elsewhere(
     _refuse(record, config, find_vocabulary_refusals(run.task, target))
     scored_split = cast(Split, split)
     rows = run.choose_rows(scored_split, examples, target)
+    if batch_size is None and target.length > run.task.length:
+        batch_size = max(1, run.eval_batch_size * run.task.length // target.length)
     evaluating = run.evaluating(scored_split, batch_size, model=model, options=options)
     with evaluating as (prepared, where):
         evaluation, inference = evaluate_timed(prepared, target, scored_split, rows=rows, **where)

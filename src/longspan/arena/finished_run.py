@@ -50,6 +50,11 @@ class FinishedRun:
     model: LongspanPreTrainedModel
     paths: RunPaths
 
+    @property
+    def eval_batch_size(self) -> int:
+        """Examples of a batch of the run's evaluations."""
+        return self.result.effective_config.training.eval_batch_size
+
     def prepare(
         self, batch_size: int | None = None, model: LongspanPreTrainedModel | None = None
     ) -> tuple[nn.Module, dict[str, Any]]:
@@ -67,7 +72,7 @@ class FinishedRun:
         # Before `current_group`, which resets the state that the accelerator reads.
         prepared = accelerator.prepare(self.model if model is None else model)
         where = {
-            "batch_size": batch_size or training.eval_batch_size,
+            "batch_size": batch_size or self.eval_batch_size,
             "device": accelerator.device,
             "group": current_group(device),
         }
