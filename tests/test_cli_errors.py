@@ -39,6 +39,8 @@ INVALID = {
     ),
     "task": (["train", "local", "listop"], "no task of protocol 'lra-small' called 'listop'; did"),
     "protocol": ([*TRAIN, "--protocol", "quik"], "no protocol called 'quik'"),
+    "no folder": ([*TRAIN, "--runs", ""], "--runs is empty; give a value, or omit it"),
+    "no cache": ([*TRAIN, "--cache="], "--cache is empty; give a value, or omit it"),
     "part": ([*TRAIN, "--set", "trainig.steps=1"], "did you mean training?"),
     "field": ([*TRAIN, "--set", "training.stps=1"], "did you mean steps"),
     "option": ([*TRAIN, "--set", "mechanism.windw=1"], "did you mean window?"),

@@ -27,7 +27,7 @@ from longspan.cli import (
 from longspan.cli.common import INTERRUPTED, LogLines, print_error, print_note, print_text
 from longspan.cli.listing import print_described, print_list
 from longspan.cli.options import App, Json, name_protocol
-from longspan.cli.usage import refuse_earlier_names, refuse_loose_pairs
+from longspan.cli.usage import refuse_earlier_names, refuse_empty_paths, refuse_loose_pairs
 from longspan.errors import LongspanError, check_name
 
 app = App(
@@ -96,6 +96,7 @@ def main() -> None:
         words = [word for word in sys.argv[1:] if word != "--debug"]
         refuse_earlier_names(words)
         refuse_loose_pairs(words)
+        refuse_empty_paths(words)
         app()
     except (LongspanError, OSError) as error:
         if "--debug" in sys.argv:
