@@ -90,20 +90,24 @@ def predict_in_folder(
         OptionError: it is no classifier of such texts, or has no tokenizer.
     """
     model, tokenizer = _load(folder, len(texts[0]))
-    config, serving, logits = model.config, load_serving(folder), []
+    config, serving = model.config, load_serving(folder)
     model.to(device)
+    logits = torch.zeros(len(texts), config.num_labels, dtype=torch.float64)
+    by_length = sorted(range(len(texts)), key=lambda row: sum(map(len, texts[row])))
     for first in range(0, len(texts), _BATCH):
-        sides = zip(*texts[first : first + _BATCH], strict=True)
+        rows = by_length[first : first + _BATCH]
         inputs: dict[str, Tensor] = {}
+        sides = zip(*(texts[row] for row in rows), strict=True)
         for suffix, side in zip(("", "_b"), sides, strict=False):
             encoded = _encode(tokenizer, side, serving)
             inputs |= {f"{name}{suffix}": x for name, x in encoded.items()}
-        logits.append(model(**model_inputs(model, inputs, torch.device(device))).logits.cpu())
+        output = model(**model_inputs(model, inputs, torch.device(device)))
+        logits[rows] = output.logits.double().cpu()
     kind: Kind = "class"
     if config.is_regression or config.is_multi_label:
         kind = "number" if config.is_regression else "labels"
     names = [config.id2label[label] for label in range(config.num_labels)]
-    return name_predictions(torch.cat(logits).double(), names, kind, threshold)
+    return name_predictions(logits, names, kind, threshold)
 
 
 def _load(folder: Path, sides: int) -> tuple[Any, Any]:
@@ -114,7 +118,7 @@ def _load(folder: Path, sides: int) -> tuple[Any, Any]:
     """
     architecture = ""
     if (folder / "config.json").is_file() and is_own(folder):
-        (architecture,) = LongspanConfig.from_pretrained(folder).architectures or [""]
+        architecture = (LongspanConfig.from_pretrained(folder).architectures or [""])[0]
     cls = _CLASSES.get(architecture)
     if cls is None:
         raise OptionError(
