@@ -175,7 +175,8 @@ def _resolve_memory(experiment: Experiment, task: Task, device: str | None) -> R
 
 def _resolve_microbatch(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
     """Split the batch into the fewest micro-batches of which a step fits the limit."""
-    batch_size, limit = experiment.config.training.batch_size, _limit(experiment)
+    limit = _limit(experiment)
+    batch_size = min(stage.training.batch_size for stage in experiment.config.stages())
     # The documents of a micro-batch are each other's negatives: split, they are another loss.
     most = 1 if task.head.compares_examples else batch_size
     candidates: dict[int, int] = {}
