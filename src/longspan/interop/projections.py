@@ -1,7 +1,6 @@
 """Projections of an attention module of another library, found by what they compute."""
 
 import dataclasses
-from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -108,10 +107,11 @@ def make_layer_input(
     """Return the layer's input with the linear parts of its projections, for H heads each."""
 
     def projected(projection: Projection, p: Tensor) -> Tensor:
-        layer = cast(nn.Linear, module.get_submodule(projection.name))
-        # The hook of the recorder leaves a linear map what it is.
-        is_linear, p = type(layer) is nn.Linear, p.to(layer.weight.dtype)
-        outputs = F.linear(p, layer.weight) if is_linear else linear_part(layer, p)
+        layer = module.get_submodule(projection.name)
+        if type(layer) is nn.Linear:  # with the hook of the recorder, which changes nothing
+            outputs = F.linear(p.to(layer.weight.dtype), layer.weight)
+        else:
+            outputs = linear_part(layer, p)
         rows = outputs.mT[projection.start : projection.stop]
         rows = _repeat_rows(rows, heads * head_dim // len(rows), head_dim)
         return rows.mT.unflatten(-1, (heads, head_dim)).transpose(0, 1)

@@ -25,14 +25,22 @@ def is_plain(module: nn.Module) -> bool:
 
 def apply_map(layer: nn.Module, x: Float[Tensor, "*B M"]) -> Float[Tensor, "*B N"]:
     """Apply a linear map in the dtype of x, or what stands in its place in that of its weights."""
+    if not is_plain(layer):
+        return layer(_as_weights(layer, x)).to(x.dtype)
     weight, bias = cast(nn.Linear, layer).weight, cast(nn.Linear, layer).bias
-    if is_plain(layer):
-        return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
-    return layer(x.to(weight.dtype)).to(x.dtype)
+    return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
 
 
 def linear_part(layer: nn.Module, x: Float[Tensor, "*B M"]) -> Float[Tensor, "*B N"]:
     """Apply a linear map, or what stands in its place, without the bias."""
-    weight = cast(nn.Linear, layer).weight
-    x = x.to(weight.dtype)
-    return F.linear(x, weight) if is_plain(layer) else layer(x) - layer(torch.zeros_like(x[:1]))
+    x = _as_weights(layer, x)
+    if is_plain(layer):
+        return F.linear(x, cast(nn.Linear, layer).weight)
+    return layer(x) - layer(torch.zeros_like(x[:1]))
+
+
+def _as_weights(layer: nn.Module, x: Tensor) -> Tensor:
+    """Return states in the dtype of the weights, unless these are quantized to integers."""
+    weight = getattr(layer, "weight", None)
+    is_float = isinstance(weight, Tensor) and weight.is_floating_point()
+    return x.to(weight.dtype) if is_float else x
