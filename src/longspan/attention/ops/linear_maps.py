@@ -42,5 +42,6 @@ def linear_part(layer: nn.Module, x: Float[Tensor, "*B M"]) -> Float[Tensor, "*B
 def _as_weights(layer: nn.Module, x: Tensor) -> Tensor:
     """Return states in the dtype of the weights, unless these are quantized to integers."""
     weight = getattr(layer, "weight", None)
-    is_float = isinstance(weight, Tensor) and weight.is_floating_point()
-    return x.to(weight.dtype) if is_float else x
+    if isinstance(weight, Tensor) and weight.is_floating_point():
+        return x.to(weight.dtype)
+    return x
