@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 import tiny
-from longspan.arena import arena, budget_resolution, replace_budget, run
+from longspan.arena import arena, budget_resolution, override, replace_budget, run
 from longspan.arena.budget_resolution import (
     apply_budget,
     find_resolution,
@@ -27,7 +27,7 @@ from longspan.arena.model import make_model
 from longspan.arena.run_state import claim
 from longspan.arena.stages import training_flops
 from longspan.attention import MECHANISMS
-from longspan.config import Budget, parse_budget
+from longspan.config import Budget, StageConfig, flatten, parse_budget
 from longspan.errors import NoMemoryError, RunError
 from longspan.files import write_json
 from longspan.models import LongspanDualEncoder
@@ -219,6 +219,20 @@ def test_microbatches_are_searched_by_halves(monkeypatch, needs, chosen):
     size = {"training.batch_size": max(needs)}
     experiment, task = budgeted_experiment("microbatch=6", "local", size)
     assert find_resolution(experiment, task).changes == {name: chosen}
+
+
+def test_no_more_microbatches_than_the_smallest_batch_of_a_stage(monkeypatch):
+    name = "training.gradient_accumulation_steps"
+    monkeypatch.setattr(
+        budget_resolution, "step_memory", lambda made, _: 9 - flatten(made.config)[name]
+    )
+    experiment, task = budgeted_experiment("microbatch=7", "local", {"training.batch_size": 8})
+    stages = (StageConfig(steps=1, changes={"training.batch_size": 2}), StageConfig(steps=1))
+    experiment = override(experiment, {"training.stages": stages})
+    assert find_resolution(experiment, task).changes == {name: 2}
+    experiment = replace_budget(experiment, parse_budget("microbatch=6"))
+    with pytest.raises(NoMemoryError, match="needs at least 7 bytes"):
+        find_resolution(experiment, task)
 
 
 def test_batches_of_in_batch_negatives_are_not_split(monkeypatch):

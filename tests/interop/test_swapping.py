@@ -181,6 +181,33 @@ def test_layer_input_is_projected_as_the_model_does():
     assert hooked.longspan.recorder in hooked.query._forward_pre_hooks.values()
 
 
+@torch.no_grad()
+def test_positions_pass_through_what_replaces_a_projection():
+    """An adapter of the query projection changes what a mechanism adds to the queries, too."""
+    merged = make("bert")
+    longspan.swap(merged, "position_infused", segment=8, memory=8)
+    adapted = copy.deepcopy(merged)
+    for model in (merged, adapted):
+        query = model.encoder.layer[0].attention.self.query
+        added = torch.full_like(query.weight, 0.1)
+        if model is merged:
+            query.weight += added
+        else:
+            model.encoder.layer[0].attention.self.query = Adapted(query, added)
+    torch.testing.assert_close(adapted(IDS)[0], merged(IDS)[0])
+
+
+class Adapted(torch.nn.Module):
+    """Projection with an added matrix."""
+
+    def __init__(self, base, added):
+        super().__init__()
+        self.base, self.added, self.weight = base, added, base.weight
+
+    def forward(self, x):
+        return self.base(x) + x @ self.added.T
+
+
 @pytest.mark.parametrize("name", ["gated_linear", "gated_delta", "kimi_delta"])
 def test_gates_have_the_width_of_the_model_where_heads_are_wider(name):
     model = make("llama", head_dim=16)

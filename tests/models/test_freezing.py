@@ -5,6 +5,9 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
 import short_sources
+import tiny
+import toy_heads
+from longspan.config import TrainingConfig
 from longspan.errors import OptionError
 from longspan.models import (
     LongspanForConditionalGeneration,
@@ -12,6 +15,7 @@ from longspan.models import (
     LongspanModel,
     longify,
 )
+from longspan.training import fit
 
 TABLE = "model.embeddings.positions.weight"
 FROZEN = {"freeze": "all-but-positions", "frozen_positions": 8}
@@ -61,6 +65,22 @@ def test_longified_checkpoint_stays_frozen_until_thawed(tmp_path):
     before, after = train_step(thawed)
     assert all(x.requires_grad for x in after.values())
     assert (before[TABLE] != after[TABLE]).any(1)[:30].all()
+
+
+def test_frozen_positions_do_not_decay_in_a_run(small, tmp_path):
+    """Weight decay needs no gradient."""
+    task = toy_heads.ToyMasked()
+    task.open(tmp_path / "cache")
+    config = small(position="learned", vocab_size=task.vocab_size, **FROZEN)
+    model = LongspanForMaskedLM(config)
+    before = {name: x.detach().clone() for name, x in model.named_parameters()}
+    recipe = {**tiny.TRAIN, "steps": 4, "weight_decay": 0.5, "selection": "last"}
+    training = TrainingConfig(**recipe, schedule="constant")
+    fit(model, task, training, seed=0, folder=tmp_path / "run", device="cpu")
+    after = dict(model.named_parameters())
+    assert [name for name in after if not after[name].equal(before[name])] == [TABLE]
+    assert after[TABLE][:8].equal(before[TABLE][:8])
+    assert (after[TABLE] != before[TABLE]).any(1)[8:16].all()
 
 
 def test_interpolated_positions_are_all_trained(tmp_path):

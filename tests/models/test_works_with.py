@@ -14,6 +14,7 @@ from transformers import (
     pipeline,
 )
 
+from longspan.attention import MECHANISMS
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.models import (
     LongspanConfig,
@@ -176,12 +177,48 @@ def test_adapters_reach_mechanisms_that_project_by_themselves():
     torch.testing.assert_close(adapted.transpose(0, 1).flatten(1), expected)
 
 
+# Options of mechanisms with further linear maps.
+MAPS = {
+    "longformer": {"global_projections": True},
+    "native_sparse": {"compression": "mlp"},
+}
+
+
+def with_added(name, merges):
+    """Return a model whose linear maps have added matrices, merged into weights or as adapters."""
+    torch.manual_seed(0)
+    options = {**MECHANISMS[name].small_options, **MAPS.get(name, {})}
+    fields = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = LongspanModel(
+        LongspanConfig(attention=name, attention_options=options, vocab_size=50, **fields)
+    ).double()
+    for module in list(model.modules()):
+        for part, layer in list(module.named_children()):
+            if type(layer) is torch.nn.Linear:
+                adapted = Adapted(layer)
+                setattr(module, part, layer if merges else adapted)
+                layer.weight.data += adapted.added if merges else 0
+    return model.eval()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_adapters_of_every_map_equal_merged_weights(name):
+    """No mechanism reads the weights of a map past what stands in its place."""
+    ids, marked = torch.randint(1, 50, (2, 30)), torch.zeros(2, 30, dtype=torch.bool)
+    marked[:, 0] = True
+    masks = {"global_attention_mask": marked} if MECHANISMS[name].traits.global_tokens else {}
+    merged, adapted = (with_added(name, x)(ids, **masks) for x in (True, False))
+    torch.testing.assert_close(adapted.last_hidden_state, merged.last_hidden_state)
+
+
 class Adapted(torch.nn.Module):
     """Projection with an added matrix."""
 
     def __init__(self, base):
         super().__init__()
-        self.base, self.added = base, torch.randn(base.weight.shape)
+        self.base, self.added = base, 0.2 * torch.randn_like(base.weight)
+        self.in_features, self.bias = base.in_features, base.bias
 
     @property
     def weight(self):

@@ -1,5 +1,6 @@
 """Scores of a split, compared with scoring of single examples."""
 
+import dataclasses
 import math
 
 import pytest
@@ -9,10 +10,11 @@ from transformers.modeling_outputs import TokenClassifierOutput
 
 import tiny
 from longspan.arena import make_model
+from longspan.errors import DataError
 from longspan.models import LongspanConfig
 from longspan.models.heads.losses import label_loss
 from longspan.tasks import IGNORE, build
-from longspan.training.evaluate import evaluate
+from longspan.training.evaluate import evaluate, warm_up
 
 CPU = torch.device("cpu")
 
@@ -121,6 +123,22 @@ def test_majority_baseline_of_scored_tokens_counts_targets(copying):
     score = evaluate(model, copying, "test", batch_size=4, device=CPU).score
     assert score.majority_baseline == max(counts) / len(targets)
     assert sorted(copying.labels("test").tolist()) == sorted(targets.tolist())
+
+
+def test_warm_up_needs_no_target(copying, monkeypatch):
+    """It reads few examples, of which none may have one, and no score."""
+    plain = copying.collate
+
+    def unscored(*given):
+        batch = plain(*given)
+        return dataclasses.replace(batch, targets=torch.full_like(batch.targets, IGNORE))
+
+    monkeypatch.setattr(copying, "collate", unscored)
+    model = ConstantAnswers(copying.num_classes, lambda x: x)
+    warm_up(model, copying, "test", batch_size=4, device=CPU)
+    assert model.training
+    with pytest.raises(DataError, match="none of the 17 examples has a target"):
+        evaluate(model, copying, "test", batch_size=4, device=CPU)
 
 
 def test_losses_and_accuracy_skip_unscored_tokens(copying):

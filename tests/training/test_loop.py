@@ -354,6 +354,14 @@ def test_evaluations_without_a_better_score_end_the_training(train, listops, mon
     assert (outcome.steps, outcome.best_step, len(outcome.curve)) == (16, 8, 4)
 
 
+def test_training_without_a_validation_split_has_all_steps(train, listops, monkeypatch):
+    """No score is better than another where there is none, such as of all texts of one's own."""
+    sizes = {**tiny.TASK, "validation": 0}
+    monkeypatch.setattr(type(listops), "size", lambda task, split: sizes[split])
+    outcome, _ = train({"training.patience": 1})
+    assert (outcome.steps, outcome.best_step, len(outcome.curve)) == (12, 12, 3)
+
+
 def test_training_that_misses_the_score_has_all_steps(train):
     outcome, _ = train({"training.stop_at": 1.1})
     assert reproducible_fields(outcome) == reproducible_fields(train()[0])

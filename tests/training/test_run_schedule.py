@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import math
 from types import SimpleNamespace
 
@@ -193,6 +194,22 @@ def test_a_budget_scales_one_schedule_over_all_stages(steps):
     scaled = replace_fields(config, scale_steps(config.training, steps))
     ends = [(x.training.steps, x.training.warmup_steps) for x in scaled.stages()]
     assert ends == [(steps * 2 // 3, steps // 10), (steps // 3, steps // 10)]
+
+
+@pytest.mark.parametrize("steps", [12, 300])
+def test_a_budget_scales_the_warmup_and_the_interval_of_a_stage(steps):
+    """A stage that kept its warmup would never reach its rate in a short run."""
+    own = {"training.warmup_steps": 10, "training.evaluate_every": 5, "training.batch_size": 3}
+    sizes = {"training.steps": 30, "training.warmup_steps": 0, "training.evaluate_every": 15}
+    config = configured("stage", own, **sizes)
+    changes = scale_steps(config.training, steps)
+    assert json.loads(json.dumps(changes)) == changes
+    first, last = (x.training for x in replace_fields(config, changes).stages())
+    assert (first.steps, last.steps) == (steps * 2 // 3, steps // 3)
+    assert (first.warmup_steps, last.warmup_steps) == (steps // 3, 0)
+    assert (first.evaluate_every, last.evaluate_every) == (steps // 6, steps // 2)
+    assert first.batch_size == 3
+    assert "training.stages" not in scale_steps(configured("run").training, steps)
 
 
 def test_records_of_staged_runs_are_checked_at_the_rates_of_their_stages():

@@ -2,8 +2,9 @@
 
 import bisect
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.model import is_dense, make_model
@@ -21,6 +22,7 @@ from longspan.tasks import Task
 SMALLEST = 8  # smallest size tried under a memory budget
 _PATIENCE = 0.1  # share of a budget of seconds that timing its steps may take
 MICROBATCHES = "training.gradient_accumulation_steps"
+_WARMUP, _INTERVAL = "training.warmup_steps", "training.evaluate_every"
 
 
 def apply_budget(experiment: Experiment, resolved: ResolvedBudget | None) -> Experiment:
@@ -114,14 +116,30 @@ def _of_steps(
     return ResolvedBudget(changes=changes, measurements=measurements)
 
 
-def scale_steps(training: TrainingConfig, steps: int) -> dict[str, int]:
-    """Return the changes to another number of steps; warmup and evaluation interval scale."""
-    warmup = max(1, round(training.warmup_steps * steps / training.steps))
-    return {
-        "training.steps": steps,
-        "training.warmup_steps": warmup if training.warmup_steps else 0,
-        "training.evaluate_every": max(1, -(-training.evaluate_every * steps // training.steps)),
-    }
+def scale_steps(training: TrainingConfig, steps: int) -> dict[str, Any]:
+    """Return the changes to another number of steps; warmup and evaluation interval scale.
+
+    So do those of the stages that have their own.
+    """
+
+    def scaled(fields: Mapping[str, Any]) -> dict[str, int]:
+        warmup, interval = (fields.get(name) for name in (_WARMUP, _INTERVAL))
+        changes = {}
+        if warmup is not None:
+            changes[_WARMUP] = max(1, round(warmup * steps / training.steps)) if warmup else 0
+        if interval is not None:
+            changes[_INTERVAL] = max(1, -(-interval * steps // training.steps))
+        return changes
+
+    stages = [
+        dataclasses.replace(stage, changes={**stage.changes, **scaled(stage.changes)})
+        for stage in training.stages
+    ]
+    own = {_WARMUP: training.warmup_steps, _INTERVAL: training.evaluate_every}
+    changes: dict[str, Any] = {"training.steps": steps, **scaled(own)}
+    if tuple(stages) != training.stages:
+        changes["training.stages"] = to_json_types([dataclasses.asdict(x) for x in stages])
+    return changes
 
 
 def _resolve_memory(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
@@ -157,7 +175,8 @@ def _resolve_memory(experiment: Experiment, task: Task, device: str | None) -> R
 
 def _resolve_microbatch(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
     """Split the batch into the fewest micro-batches of which a step fits the limit."""
-    batch_size, limit = experiment.config.training.batch_size, _limit(experiment)
+    limit = _limit(experiment)
+    batch_size = min(stage.training.batch_size for stage in experiment.config.stages())
     # The documents of a micro-batch are each other's negatives: split, they are another loss.
     most = 1 if task.head.compares_examples else batch_size
     candidates: dict[int, int] = {}

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention import LayerInput
+from longspan.attention.ops.linear_maps import linear_part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,9 +107,14 @@ def make_layer_input(
     """Return the layer's input with the linear parts of its projections, for H heads each."""
 
     def projected(projection: Projection, p: Tensor) -> Tensor:
-        weight = projection.linear(module).weight[projection.start : projection.stop]
-        weight = _repeat_rows(weight, heads * head_dim // len(weight), head_dim)
-        return F.linear(p.to(weight.dtype), weight).unflatten(-1, (heads, head_dim)).transpose(0, 1)
+        layer = module.get_submodule(projection.name)
+        if type(layer) is nn.Linear:  # with the hook of the recorder, which changes nothing
+            outputs = F.linear(p.to(layer.weight.dtype), layer.weight)
+        else:
+            outputs = linear_part(layer, p)
+        rows = outputs.mT[projection.start : projection.stop]
+        rows = _repeat_rows(rows, heads * head_dim // len(rows), head_dim)
+        return rows.mT.unflatten(-1, (heads, head_dim)).transpose(0, 1)
 
     return LayerInput(
         states=states, query=lambda p: projected(query, p), key=lambda p: projected(key, p)

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from longspan.attention import Attention, Cache, Inputs, LayerInput, RelativeBias, build
 from longspan.attention.initial_values import initial_values, reset_tensors, tensors_of, to_default
 from longspan.attention.masking import apply_mask
+from longspan.attention.ops.linear_maps import linear_part
 from longspan.attention.weights import compute_weights
 from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
-from longspan.models.input_maps import is_plain, map_states
+from longspan.models.input_maps import map_states
 from longspan.models.layer_cache import LayerCache, RowGroup, extend_cache, step_groups
 from longspan.models.modules import Dropout, OutputRMSNorm
 from longspan.models.positions import apply_rotary
@@ -377,15 +378,6 @@ class SelfAttention(ProjectedAttention):
         query, key = self.query, self.key
         return LayerInput(
             states=x,
-            query=lambda p: self._split_heads(_linear_part(query, p)),
-            key=lambda p: self._split_heads(_linear_part(key, p)),
+            query=lambda p: self._split_heads(linear_part(query, p)),
+            key=lambda p: self._split_heads(linear_part(key, p)),
         )
-
-
-def _linear_part(projection: nn.Module, x: Tensor) -> Tensor:
-    """Project without the bias; also through a module that is not, or not only, a linear map."""
-    weight = cast(nn.Linear, projection).weight
-    x = x.to(weight.dtype)
-    if is_plain(projection):
-        return F.linear(x, weight)
-    return projection(x) - projection(torch.zeros_like(x[:1]))

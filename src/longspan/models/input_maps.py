@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from longspan.attention.derivatives import has_transforms
+from longspan.attention.ops.linear_maps import is_plain
 from longspan.shapes import Float
-
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class _LinearMaps(torch.autograd.Function):
@@ -71,13 +70,3 @@ def _is_transformed(x: Tensor) -> bool:
         return True
     device = x.device.type
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-
-
-def is_plain(module: nn.Module) -> bool:
-    """Return whether a module is a linear map that nothing changes or observes."""
-    return (
-        type(module) is nn.Linear
-        and type(module.weight) is nn.Parameter
-        and "forward" not in vars(module)
-        and not any(getattr(module, name) for name in HOOKS)
-    )

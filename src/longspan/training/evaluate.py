@@ -107,16 +107,18 @@ def warm_up(
     """
     rows = sample_rows(task.size(split), batch_size)
     documents = task.ranked_documents(split, rows)
-    if documents is None:
-        evaluate(model, task, split, batch_size=batch_size, device=device, group=group, rows=rows)
-        return
     training = model.training
     model.eval()
-    queries = task.batches(split, batch_size=batch_size, rows=rows)
-    for batches in (queries, documents.batches(batch_size)):
-        batch = next(batches)
-        (shard,) = group.shard_rows(len(batch.rows))
-        model(**model_inputs(model, batch.inputs, device, shard.rows), return_loss=False)
+    if documents is None:
+        # No score is read: of few examples, none may have a target.
+        sums = _SplitSums(task, split, rows, device, generates=True)
+        _score_batches(model, sums, batch_size=batch_size, group=group)
+    else:
+        queries = task.batches(split, batch_size=batch_size, rows=rows)
+        for batches in (queries, documents.batches(batch_size)):
+            batch = next(batches)
+            (shard,) = group.shard_rows(len(batch.rows))
+            model(**model_inputs(model, batch.inputs, device, shard.rows), return_loss=False)
     model.train(training)
 
 
@@ -126,7 +128,7 @@ def _score_batches(
     *,
     batch_size: int,
     group: ProcessGroup,
-    timed: Callable[[], AbstractContextManager[None]],
+    timed: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> None:
     """Add the scores of every example, from the model's logits and the texts that it generates."""
     task, device = sums.task, sums.device

@@ -21,6 +21,7 @@ from longspan.attention import Attention
 from longspan.config import TrainingConfig
 from longspan.errors import DivergedError, NonFiniteLossError, RunError
 from longspan.memory import PeakMemory
+from longspan.models.embeddings import Embeddings
 from longspan.results import Alarm, Point, Score
 from longspan.tasks.base import Batch
 from longspan.training.alarms import raise_alarms
@@ -370,8 +371,16 @@ def _task_loss(output: Any) -> Tensor:
 
 
 def _make_optimizer(model: PreTrainedModel, config: TrainingConfig) -> torch.optim.Optimizer:
+    """Return AdamW, without decay of the positions whose first rows are frozen."""
+    frozen = {
+        id(module.positions.weight)
+        for module in model.modules()
+        if isinstance(module, Embeddings) and module.positions and module.config.frozen_positions
+    }
+    decayed = [x for x in model.parameters() if id(x) not in frozen]
+    others = [x for x in model.parameters() if id(x) in frozen]
     return torch.optim.AdamW(
-        model.parameters(),
+        [{"params": decayed}, *([{"params": others, "weight_decay": 0.0}] if others else [])],
         lr=config.learning_rate,
         betas=config.adam_betas,
         eps=config.adam_epsilon,

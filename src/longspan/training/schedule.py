@@ -45,7 +45,10 @@ def ends_training(config: TrainingConfig, metric: Metric, curve: Sequence[Point]
     """Return whether the last of some evaluations ends the training: `stop_at` or `patience`.
 
     Of equal scores the one with the lower loss is better, as in the selection of the checkpoint.
+    Without a validation split there is no score, and the last step ends the training.
     """
+    if curve[-1].validation_loss is None:
+        return False
     values = [metric.signed(point.validation_metrics.get(metric.name, math.nan)) for point in curve]
     if config.stop_at is not None and values[-1] >= metric.signed(config.stop_at):
         return True

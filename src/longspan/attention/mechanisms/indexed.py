@@ -31,6 +31,7 @@ from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.masking import both_masks, zero_masked
 from longspan.attention.ops.gate_input import gate_input
 from longspan.attention.ops.gathered_keys import gathered_softmax
+from longspan.attention.ops.linear_maps import apply_map
 from longspan.attention.ops.open_sizes import is_open
 from longspan.attention.ops.precision import at_least_float32, dot_products
 from longspan.attention.ops.relative_positions import sinusoids
@@ -253,7 +254,7 @@ class Indexer(nn.Module):
     def forward(self, x: Tensor, y: Tensor, before: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return a (B, J, T, C) and w (B, T, J) of x, b (B, T, C) of y, after `before` tokens."""
         pairs = (x, self.query), (x, self.head_weights), (y, self.key)
-        a, w, b = (F.linear(z, layer.weight.to(z.dtype)) for z, layer in pairs)
+        a, w, b = (apply_map(layer, z) for z, layer in pairs)
         scale, shift = (z.to(b.dtype) for z in (self.norm.weight, self.norm.bias))
         b = F.layer_norm(b, (self.dim,), scale, shift, self.norm.eps)
         a = a.unflatten(2, (self.heads, self.dim)).transpose(1, 2)

@@ -30,9 +30,10 @@ from longspan.attention.derivatives import LinearFunction, apply_function
 from longspan.attention.masking import masked_softmax
 from longspan.attention.ops.blocks import SharedKeys, pattern_attention
 from longspan.attention.ops.convolution import convolve_values, make_depthwise_conv
+from longspan.attention.ops.linear_maps import apply_map, is_plain, linear_part
 from longspan.attention.ops.open_sizes import resize
 from longspan.attention.ops.pattern_base import PatternAttention
-from longspan.attention.ops.precision import as_operands, dot_products
+from longspan.attention.ops.precision import as_operands, at_least_float32, dot_products
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.attention.option_types import NonNegativeInt, PositiveInt
 from longspan.attention.patterns import BlockWindow, Global, Pattern, Window
@@ -137,7 +138,9 @@ class LongShortAttention(PatternAttention):
         keys, values, masks = [near[0]], [near[1]], [mask]
         run = T + 1 if far is None else far.segment or T
         for part in [slice(end - run, end) for end in range(run, T + 1, run)]:
-            W = far.logits.weight.view(far.heads, far.rank, -1) * merged.shape[-1] ** 0.5
+            unit = torch.eye(merged.shape[-1], dtype=k.dtype, device=k.device)
+            W = linear_part(far.logits, unit).mT.unflatten(0, (far.heads, far.rank))
+            W = W * merged.shape[-1] ** 0.5
             inputs = (k, v) if self.keys.unnormalized else near
             for y, rows in zip(inputs, (keys, values), strict=True):
                 run_inputs = (merged[:, :, part], y[:, :, part], real[:, None, None, part])
@@ -243,7 +246,7 @@ class Landmarks(nn.Module):
         run = self.segment or k.shape[2]
         count = k.shape[2] // run
         merged = resize(k, count * run).transpose(1, 2).flatten(2)
-        logits = dot_products(self.logits.weight.to(k.dtype), merged)
+        logits = self._logits(merged)
         logits = logits.unflatten(1, (self.heads, self.rank)).unflatten(3, (count, run))
         logits = logits.transpose(2, 3)
         if key_mask is None:
@@ -252,6 +255,12 @@ class Landmarks(nn.Module):
         real = resize(key_mask, count * run, 1).unflatten(1, (count, run))
         weights = masked_softmax(logits, real[:, None, :, None, :])
         return weights.to(k.dtype), real.any(-1).repeat_interleave(self.rank, 1)
+
+    def _logits(self, merged: Tensor) -> Tensor:
+        """Return the logits (B, H x rank, S) of positions (B, S, H x D), in at least float32."""
+        if is_plain(self.logits):
+            return dot_products(self.logits.weight.to(merged.dtype), merged)
+        return at_least_float32(apply_map(self.logits, merged)).mT
 
     def seen(self, live: Tensor, position: Tensor) -> Tensor:
         """Return which landmarks queries at the positions may attend, (1 or B, 1, 1 or T, R).

@@ -25,7 +25,6 @@ published one.
 import dataclasses
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import register
@@ -37,6 +36,7 @@ from longspan.attention.ops.global_tokens import (
     combine_global_masks,
     gather_global_tokens,
 )
+from longspan.attention.ops.linear_maps import apply_map, is_plain
 from longspan.attention.ops.pattern_base import PatternAttention, pattern_traits
 from longspan.attention.ops.precision import at_least_float32, dot_products
 from longspan.attention.ops.softmax import pair_mask, softmax_attention, softmax_reference
@@ -215,12 +215,12 @@ class GlobalProjections(nn.Module):
         mask = global_tokens.row_mask(key_mask, causal)
         q = self._project(self.query, global_tokens.gather(x[:, None])[:, 0])
         (_, H, G, D), W = q.shape, x.shape[-1]
-        if self.projects_all(G):
-            k, v = (self._project(y, x) for y in (self.key, self.value))
+        maps = self.key, self.value
+        if self.projects_all(G) or not all(map(is_plain, maps)):
+            k, v = (self._project(y, x) for y in maps)
             return softmax_attention(q, k, v, mask)
         (key, key_bias), (value, value_bias) = (
-            (y.weight.to(x.dtype).view(H, D, W), y.bias.to(x.dtype).view(H, 1, D))
-            for y in (self.key, self.value)
+            (y.weight.to(x.dtype).view(H, D, W), y.bias.to(x.dtype).view(H, 1, D)) for y in maps
         )
         q, key, key_bias = (at_least_float32(y) for y in (q, key, key_bias))
         seen = torch.einsum("bhgd,hdw->bhgw", q * D**-0.5, key)
@@ -231,7 +231,6 @@ class GlobalProjections(nn.Module):
         mixed = (weights.to(x.dtype).flatten(1, 2) @ x).unflatten(1, (H, G))
         return torch.einsum("bhgw,hdw->bhgd", mixed, value) + value_bias
 
-    def _project(self, projection: nn.Linear, x: Tensor) -> Tensor:
+    def _project(self, projection: nn.Module, x: Tensor) -> Tensor:
         """Project (B, P, W) to heads (B, H, P, D), in the dtype of x."""
-        y = F.linear(x, projection.weight.to(x.dtype), projection.bias.to(x.dtype))
-        return y.unflatten(-1, (self.heads, self.head_dim)).transpose(1, 2)
+        return apply_map(projection, x).unflatten(-1, (self.heads, self.head_dim)).transpose(1, 2)

@@ -29,6 +29,7 @@ from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.ops.blocks import pattern_attention
 from longspan.attention.ops.gate_input import gate_logits
 from longspan.attention.ops.gathered_keys import gathered_softmax
+from longspan.attention.ops.linear_maps import apply_map
 from longspan.attention.ops.open_sizes import count_blocks, resize, split_blocks
 from longspan.attention.ops.precision import at_least_float32, dot_products
 from longspan.attention.ops.selected_blocks import (
@@ -258,5 +259,4 @@ class BlockMLP(nn.Module):
         real = split_blocks(key_mask, block, 1)[:, None, ..., None]
         x = split_blocks(at_least_float32(x), block, 2)
         x = (x + self.places.to(x.dtype) * real).flatten(3)
-        x = F.linear(x, self.hidden.weight.to(x.dtype), self.hidden.bias.to(x.dtype)).relu()
-        return F.linear(x, self.output.weight.to(x.dtype), self.output.bias.to(x.dtype))
+        return apply_map(self.output, apply_map(self.hidden, x).relu())

@@ -1,11 +1,11 @@
 """Gates of a mechanism, and their input: that of the layer, or its keys where none is at hand."""
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.inputs import Inputs
+from longspan.attention.ops.linear_maps import apply_map
 from longspan.attention.ops.precision import at_least_float32
 
 
@@ -16,10 +16,9 @@ def gate_input(x: Inputs) -> Tensor:
     return repeat_heads(x.k, x.q.shape[1]).transpose(1, 2).flatten(2)
 
 
-def gate_logits(x: Inputs, layer: nn.Linear) -> Tensor:
+def gate_logits(x: Inputs, layer: nn.Module) -> Tensor:
     """Return a linear map of the input of the gates (B, S, N), in at least float32."""
-    states = at_least_float32(gate_input(x))
-    return F.linear(states, layer.weight.to(states.dtype), layer.bias.to(states.dtype))
+    return apply_map(layer, at_least_float32(gate_input(x)))
 
 
 class GatedAttention(Attention):
