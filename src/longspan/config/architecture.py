@@ -131,8 +131,8 @@ class Architecture:
             train all parameters. "all-but-positions" is the ablation of Longformer (Beltagy et al.
             2020, https://arxiv.org/abs/2004.05150, section 5). In an encoder-decoder both fields
             describe the encoder: its decoder is frozen, unless `decoder_overrides` has
-            `frozen_positions`. Rows without a gradient still shrink under weight decay: set the
-            decay of the positions to zero.
+            `frozen_positions`. Rows without a gradient still shrink under weight decay, which runs
+            of longspan leave out: set the decay of the positions to zero in other optimizers.
         has_relative_attention_bias: whether scores have those of "t5" as well (MPNet).
         relative_attention_num_buckets: buckets of distances of the position "t5", for both sides of
             a query together.

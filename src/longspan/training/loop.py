@@ -377,10 +377,14 @@ def _make_optimizer(model: PreTrainedModel, config: TrainingConfig) -> torch.opt
         for module in model.modules()
         if isinstance(module, Embeddings) and module.positions and module.config.frozen_positions
     }
-    decayed = [x for x in model.parameters() if id(x) not in frozen]
-    others = [x for x in model.parameters() if id(x) in frozen]
+    groups: list[dict[str, Any]] = [
+        {"params": [x for x in model.parameters() if id(x) not in frozen]}
+    ]
+    if frozen:
+        others = [x for x in model.parameters() if id(x) in frozen]
+        groups.append({"params": others, "weight_decay": 0.0})
     return torch.optim.AdamW(
-        [{"params": decayed}, *([{"params": others, "weight_decay": 0.0}] if others else [])],
+        groups,
         lr=config.learning_rate,
         betas=config.adam_betas,
         eps=config.adam_epsilon,
