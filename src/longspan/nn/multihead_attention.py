@@ -184,9 +184,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         )
         self.auxiliary_loss = None
         if self._has_loss:  # it reads whole documents, side by side
-            padded = [self._heads(packed.pad(x)) for x in rows]
+            q, k, v = (self._heads(packed.pad(x)) for x in rows)
             states = self._layer_input(packed.pad(packed.tokens[1]))
-            self.auxiliary_loss = self._loss(*padded, packed.real, states)
+            self.auxiliary_loss = self._loss(q, k, v, packed.real, states)
         return packed.nest(self.out_proj(out.flatten(1)))
 
     @property
