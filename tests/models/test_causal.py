@@ -150,6 +150,19 @@ def test_left_padding_changes_nothing(name):
 
 
 @torch.no_grad()
+def test_padding_on_the_left_predicts_nothing(name):
+    """The loss of texts of unequal lengths is the mean over the tokens that each has alone."""
+    model, ids, starts = decoder(name), tokens(3, 12), (0, 5, 3)
+    mask = torch.arange(12) >= torch.tensor(starts)[:, None]
+    rows = [ids[row : row + 1, start:] for row, start in enumerate(starts)]
+    losses = [model(x, labels=x, use_cache=False).loss * (x.shape[1] - 1) for x in rows]
+    expected = sum(losses) / sum(x.shape[1] - 1 for x in rows)
+    for labels in (ids, ids.masked_fill(~mask, -100)):
+        found = model(ids, attention_mask=mask, labels=labels, use_cache=False).loss
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("name", ["local", "sparse_transformer", "transformer_xl", "compressive"])
 def test_beams_ignore_left_padding(name):
     assert_beams_ignore_left_padding(decoder(name, initializer_range=0.5))

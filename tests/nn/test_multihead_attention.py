@@ -1,5 +1,7 @@
 """`longspan.nn.MultiheadAttention` against `torch.nn.MultiheadAttention`, and in torch's layers."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
@@ -421,6 +423,46 @@ def test_nested_tensors_are_refused_with_a_reason():
         module(x, shorter, shorter, need_weights=False)
     with pytest.raises(InputError, match="one layout"):
         module(x, nested(torch.strided), x, need_weights=False)
+
+
+WITH_LOSS = {
+    "indexed": ("indexed", {}),
+    "distilled": ("linear", {"feature_map": "hedgehog", "distillation": True}),
+    "compression": ("compressive", {"compression": "conv", "segment": 6, "memory": 6}),
+}
+
+
+@pytest.mark.parametrize(("name", "options"), WITH_LOSS.values(), ids=WITH_LOSS)
+def test_the_mechanism_learns_from_the_auxiliary_loss_and_nothing_else_does(name, options):
+    """Padding has no part in it, and nested documents have that of padded ones."""
+    module, rows, losses = make(name, **options), documents(), []
+    x = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    real = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
+    mask = {"key_padding_mask": ~real}
+    for inputs in (x, x + 9 * ~real[..., None], nested(torch.jagged), nested(torch.strided)):
+        module(inputs, inputs, inputs, need_weights=False, **({} if inputs.is_nested else mask))
+        losses.append(module.auxiliary_loss)
+    torch.testing.assert_close(losses, losses[:1] * 4, atol=1e-10, rtol=1e-10)
+    assert deepcopy(module).auxiliary_loss is None
+    losses[0].backward()
+    learned = {n for n, p in module.named_parameters() if p.grad is not None and p.grad.any()}
+    assert {n.startswith("mechanism.") for n in learned} == {True}
+    module.eval()(x, x, x, need_weights=False)
+    assert module.auxiliary_loss is None
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_modules_have_a_loss_where_the_mechanism_declares_one(name):
+    module, x = make(name), tokens()
+    module(x, x, x, need_weights=False)
+    assert (module.auxiliary_loss is not None) == module.mechanism.has_auxiliary_loss
+
+
+def test_the_auxiliary_loss_of_cross_attention_is_refused():
+    module, x = make("linear", feature_map="hedgehog", distillation=True), tokens()
+    with pytest.raises(InputError, match="that of self-attention, got 5 queries and 20 keys"):
+        module(x[:, :5], x, x, need_weights=False)
+    module.eval()(x[:, :5], x, x, need_weights=False)
 
 
 def test_dropout_is_that_of_training():

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention import LayerInput, build
+from longspan.attention import Inputs, LayerInput, build
 from longspan.errors import InputError, OptionError
 from longspan.nn.masks import padding_mask, pair_bias
 from longspan.nn.nested import PackedTokens
@@ -29,7 +29,12 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     Attributes:
         mechanism: the mechanism; its `backend_used` names the body of the last call.
+        auxiliary_loss: loss of the last call in training, which the caller adds to that of the
+            task, as models of longspan do: parameters of `indexed`, of a distilled `linear` and of
+            a learned compression learn from it alone. None of other mechanisms, and in evaluation.
     """
+
+    auxiliary_loss: Tensor | None = None
 
     def __init__(
         self,
@@ -155,6 +160,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         arguments: dict[str, Any] = {"key_mask": key_mask, "global_mask": global_mask}
         arguments |= {"bias": bias, "layer_input": layer_input}
         out = self.out_proj(self.mechanism(q, k, v, **arguments).transpose(1, 2).flatten(2))
+        self.auxiliary_loss = self._loss(q, k, v, key_mask, layer_input)
         weights = compute_weights(self.mechanism, q, k, v, arguments) if need_weights else None
         if weights is not None and average_attn_weights:
             weights = weights.mean(1)
@@ -171,13 +177,43 @@ class MultiheadAttention(nn.MultiheadAttention):
             raise InputError(f"nested tensors exclude {', '.join(names)}")
         packed = PackedTokens.of(inputs)
         layer_input = self._layer_input(packed.tokens[1][None])
-        q, k, v = (
-            x.unflatten(-1, (self.num_heads, -1)) for x in self._project(list(packed.tokens))
-        )
+        rows = self._project(list(packed.tokens))
+        q, k, v = (x.unflatten(-1, (self.num_heads, -1)) for x in rows)
         out = self.mechanism.packed(
             q, k, v, packed.cu_seqlens, global_mask=global_mask, layer_input=layer_input
         )
+        self.auxiliary_loss = None
+        if self._has_loss:  # it reads whole documents, side by side
+            q, k, v = (self._heads(packed.pad(x)) for x in rows)
+            states = self._layer_input(packed.pad(packed.tokens[1]))
+            self.auxiliary_loss = self._loss(q, k, v, packed.real, states)
         return packed.nest(self.out_proj(out.flatten(1)))
+
+    @property
+    def _has_loss(self) -> bool:
+        return self.training and self.mechanism.has_auxiliary_loss
+
+    def _loss(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, layer_input: LayerInput | None
+    ) -> Tensor | None:
+        """Return `auxiliary_loss`; tokens that the mask hides have no part in it.
+
+        Raises:
+            InputError: there are other numbers of queries and keys.
+        """
+        if not self._has_loss:
+            return None
+        if q.shape[2] != k.shape[2]:
+            raise InputError(
+                f"the auxiliary loss of {self.mechanism.name} is that of self-attention, got "
+                f"{q.shape[2]} queries and {k.shape[2]} keys; for cross-attention leave out the "
+                "options that ask for it"
+            )
+        return self.mechanism.auxiliary_loss(Inputs(q, k, v, layer_input=layer_input, mask=mask))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy has: all but the graph of the last call."""
+        return {**self.__dict__, "auxiliary_loss": None}
 
     def _batch(self, x: Tensor) -> Tensor:
         """Return an input as (B, T, width)."""

@@ -43,6 +43,19 @@ class PackedTokens:
             )
         return cls(tuple(packings[id(x)][0] for x in inputs), cu_seqlens, inputs[0])
 
+    @property
+    def real(self) -> Tensor:
+        """True at the tokens of each document, padded to the longest (documents, longest)."""
+        lengths = self.cu_seqlens.diff().to(self.tokens[0].device)
+        return torch.arange(int(lengths.max()), device=lengths.device) < lengths[:, None]
+
+    def pad(self, rows: Tensor) -> Tensor:
+        """Return rows (total, width) of documents side by side (documents, longest, width)."""
+        real = self.real
+        padded = rows.new_zeros(*real.shape, rows.shape[1])
+        padded[real] = rows
+        return padded
+
     def nest(self, out: Tensor) -> Tensor:
         """Return rows (total, width) as a nested tensor of the inputs' layout and lengths."""
         lengths = self.cu_seqlens.diff().tolist()

@@ -99,8 +99,9 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
 
         `labels` are the input ids, and -100 where nothing is predicted; they are shifted here, so
         that the last token has no loss. `shift_labels` are the tokens after each position instead;
-        see `NextTokens`. `logits_to_keep` is the number of last positions with logits; 0: all. With
-        labels an adaptive softmax computes their losses, and no logits without `return_logits`.
+        see `NextTokens`. Padding predicts nothing, so that the first token behind it has no loss.
+        `logits_to_keep` is the number of last positions with logits; 0: all. With labels an
+        adaptive softmax computes their losses, and no logits without `return_logits`.
         `num_items_in_batch` is the number of predicted tokens of all parts of a batch; see
         `Head.finish`.
 
@@ -112,8 +113,6 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
         """
         shift_labels = requests.pop("shift_labels", None)
         return_logits = requests.pop("return_logits", False)
-        if labels is not None and shift_labels is None:
-            shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
         decoded = self.model(
             input_ids,
             attention_mask,
@@ -125,6 +124,7 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
             **{**requests, "return_dict": True},
         )
         states = self.narrow(decoded.last_hidden_state[:, -logits_to_keep:])
+        shift_labels = _predicted_labels(labels, shift_labels, attention_mask)
         logits, loss, token_losses = self._score(states, shift_labels, return_logits)
         weight, scores = (shift_labels, num_items_in_batch), {"token_losses": token_losses}
         return self.finish(
@@ -148,6 +148,17 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
             return logits, mean_loss(losses.sum(), labels), losses
         logits = self.lm_head(states)
         return logits, label_loss(logits, labels), None
+
+
+def _predicted_labels(
+    labels: Tensor | None, shift_labels: Tensor | None, mask: Tensor | None
+) -> Tensor | None:
+    """Return the token after each position, and -100 where none is predicted, as at padding."""
+    if labels is not None and shift_labels is None:
+        shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
+    if shift_labels is None or mask is None:
+        return shift_labels
+    return shift_labels.masked_fill(~mask[:, -shift_labels.shape[1] :].bool(), IGNORED)
 
 
 HEAD = LongspanForCausalLM
