@@ -110,7 +110,13 @@ def finetune(
             "files.",
         ),
     ] = None,
-    mechanism: Mechanism = None,
+    mechanism: Annotated[
+        Text,
+        typer.Option(
+            help="Mechanism, `longspan list mechanisms`; it takes the weights of a checkpoint.",
+            show_default="that of the checkpoint; of a new model local",
+        ),
+    ] = None,
     protocol: Annotated[Text, protocol_option(RECIPE, "finetune; own without a checkpoint")] = None,
     as_json: Json = False,
 ) -> None:
