@@ -11,7 +11,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() or 1))')
 .PHONY: arena test mutants gpu speedrun docs site lint types clean
 
 arena: $(READY)
-	@echo "== running the quick protocol (minutes on two CPU cores); report in runs/quick/report.html"
+	@echo "== running the quick protocol (about half an hour on two CPU cores); report in runs/quick/report.html"
 	@$(BIN)/longspan arena --protocol quick --workers $(WORKERS) $(ARENA_OPTIONS)
 
 test: $(READY)

@@ -77,9 +77,10 @@ def parameters(one) -> str:
     if not (one.is_function or one.is_class) or (one.is_class and not list(one.parameters)):
         return ""
     texts, keyword = [], False
+    is_method = one.is_class or (one.parent is not None and one.parent.is_class)
     for parameter in one.parameters:
         kind = parameter.kind
-        if parameter.name in ("self", "cls"):
+        if is_method and parameter.name in ("self", "cls"):
             continue
         if kind is griffe.ParameterKind.keyword_only and not keyword:
             texts.append("*")

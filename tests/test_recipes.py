@@ -10,6 +10,7 @@ import typer
 import yaml
 
 import longspan.cli
+from longspan.attention import MECHANISMS
 from own_files import forgotten_imports
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -34,6 +35,12 @@ def test_code_of_page_runs(path, monkeypatch, tmp_path):
 
 def test_recipes_have_code():
     assert {"replace-torch-attention", "decode-with-a-bounded-cache"} <= {x.stem for x in WITH_CODE}
+
+
+def test_decoding_page_names_every_mechanism_with_a_bounded_cache():
+    page = (DOCS / "recipes" / "decode-with-a-bounded-cache.md").read_text()
+    named = set(re.findall(r"\(\.\./mechanisms/([a-z_]+)\.md\)", page))
+    assert named == {name for name, cls in MECHANISMS.items() if cls.traits.state_size == "1"}
 
 
 def blocks_of_cluster_page(language):

@@ -215,6 +215,7 @@ def test_forward_rejects_what_refusals_reports():
         ({"name": "linea"}, "no mechanism called 'linea'; did you mean linear"),
         ({"name": "qqq"}, "no mechanism called 'qqq'; there are: .*full"),
         ({"name": "local", "widow": 3}, "no option of 'local' called 'widow'; did you mean window"),
+        ({"name": "linformer", "num_heads": 4}, "called 'num_heads'; did you mean heads"),
         ({"name": "full", "window": 3}, "no option of 'full' called 'window'; .*sink_logit"),
         ({"name": "full", "backend": "torhc"}, "no backend of 'full' called 'torhc'; .* torch"),
     ],

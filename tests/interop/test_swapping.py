@@ -348,12 +348,20 @@ def test_checkpoint_of_one_head_loads_into_another(tmp_path):
         longspan.load_swapped(tmp_path / "plain")
 
 
+@pytest.mark.parametrize("other", [torch.nn.Linear(2, 2), "bert-base-uncased"])
+def test_other_models_are_refused_with_the_module_to_replace(other):
+    with pytest.raises(InputError, match=r"model of transformers, got .*MultiheadAttention"):
+        longspan.swap(other, "local")
+
+
 def test_bad_requests_leave_the_model_unchanged():
     model = make("llama")
     with pytest.raises(OptionError, match="causal=True is not supported"):
         longspan.swap(model, "nystrom")
     with pytest.raises(OptionError, match=r"layers must be.*0 and 1, got \[2\]"):
         longspan.swap(model, "full", layers=[2])
+    with pytest.raises(OptionError, match=r"layers must be a list of integers.*got 1"):
+        longspan.swap(model, "full", layers=1)
     with pytest.raises(UnknownNameError, match="did you mean performer"):
         longspan.swap(model, "performr")
     with pytest.raises(UnknownNameError, match="no option of 'local'"):

@@ -59,6 +59,15 @@ def test_invalid_values_are_rejected(fields, message):
         LongspanConfig(**fields)
 
 
+def test_option_of_the_mechanism_is_no_field():
+    with pytest.raises(OptionError, match=r"give it as attention_options=\{'window': 3\}"):
+        LongspanConfig(attention="local", window=3)
+    with pytest.raises(OptionError, match=r"attention_options=\{'rank': 8\}"):
+        LongspanConfig(attention=["local", "linformer"], rank=8)
+    with pytest.raises(UnknownNameError, match="no field of LongspanConfig called 'rank'"):
+        LongspanConfig(attention="local", rank=8)
+
+
 def test_invalid_problem_type_is_rejected():
     """transformers 5.16 checks the value itself, first."""
     errors = (OptionError, StrictDataclassFieldValidationError)

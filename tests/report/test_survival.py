@@ -246,6 +246,18 @@ def test_verdict_names_who_solves_and_who_does_not():
     )
 
 
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ([50, None, None], "solved in some by 2 (full: 1 of 3, linear: 1 of 3)."),
+        ([None] * 3, "solved in none by 2 (full, linear)."),
+    ],
+)
+def test_verdict_on_a_task_that_no_row_solves_has_its_verb(steps, words):
+    _, sentence, *_ = ("", *verdict(board_of({"full": steps, "linear": steps})))
+    assert sentence == f"recall (90.0 % on validation): {words}"
+
+
 def test_rows_are_sorted_by_share_then_median_and_not_by_accuracy():
     rows = {"a": [None, 50, None], "b": [200, 200, 200], "c": [100, 150, 500], "d": [None] * 3}
     board = board_of(rows)

@@ -31,6 +31,8 @@ _RANGES = {
     "max_length": (1, LONGEST),
     "layer": (0, MOST_LAYERS - 1),
 }
+# Arguments of `build` that one may mean by an option that does not exist.
+_ARGUMENTS = (*SIZES, "causal", "backend", "max_global_tokens", "weight_dropout")
 _SEED_LIMIT = 2**42  # random generators take 64 bits: the seed times a million, plus the layer
 
 
@@ -78,7 +80,7 @@ def build(
         OptionError: there is no causal form, a size is missing, or a value is invalid.
         NoMemoryError: the mechanism needs a tensor that is larger than the available memory.
     """
-    check_mechanism(name, options, backend)
+    check_mechanism(name, options, backend, suggestions=_ARGUMENTS)
     cls = MECHANISMS[name]
     sizes = {"heads": heads, "head_dim": head_dim, "width": width}
     sizes |= {"max_length": max_length, "layer": layer}
@@ -173,20 +175,27 @@ def _limit_errors(most: Any, cls: type[Attention]) -> list[str]:
     return []
 
 
-def check_mechanism(name: str, options: Iterable[str] = (), backend: str = "auto") -> None:
+def check_mechanism(
+    name: str,
+    options: Iterable[str] = (),
+    backend: str = "auto",
+    *,
+    suggestions: Iterable[str] = (),
+) -> None:
     """Check that a mechanism, its options and its backend exist.
 
     Args:
         name: key in `MECHANISMS`.
         options: names of options.
         backend: name of a backend.
+        suggestions: names that are no options, and that the message may suggest too.
 
     Raises:
         UnknownNameError: one of them does not exist; the message suggests near names.
     """
     available = options_of(name)
     for option in options:
-        check_name(option, available, f"option of {name!r}")
+        check_name(option, available, f"option of {name!r}", suggestions)
     check_name(backend, backends(name), f"backend of {name!r}")
 
 

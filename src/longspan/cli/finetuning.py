@@ -31,6 +31,13 @@ Mechanism = Annotated[
         show_default="that of the checkpoint",
     ),
 ]
+FinetunedMechanism = Annotated[
+    Text,
+    typer.Option(
+        help="Mechanism, `longspan list mechanisms`; it takes the weights of a checkpoint.",
+        show_default="that of the checkpoint; of a new model local",
+    ),
+]
 
 
 @options
@@ -110,7 +117,7 @@ def finetune(
             "files.",
         ),
     ] = None,
-    mechanism: Mechanism = None,
+    mechanism: FinetunedMechanism = None,
     protocol: Annotated[Text, protocol_option(RECIPE, "finetune; own without a checkpoint")] = None,
     as_json: Json = False,
 ) -> None:

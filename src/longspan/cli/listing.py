@@ -24,7 +24,7 @@ from longspan.stored_catalog import (
 
 COLUMNS = {  # of the printed tables; --json has every field
     "mechanisms": ("name", "family", "year", "causal", "cost"),
-    "tasks": ("name", "title", "num_classes", "chance", "license"),
+    "tasks": ("name", "title", "metric", "chance"),
     "protocols": ("name", "tasks", "summary"),
 }
 PUBLISHED = ("mechanism", "score", "protocol", "source")
@@ -37,6 +37,8 @@ def print_list(what: str, as_json: bool) -> None:
         print_json(rows)
     elif what == "mechanisms":
         _print_rows(COLUMNS[what], [_summarize(row) for row in rows])
+    elif what == "tasks":
+        _print_rows(COLUMNS[what], [{**row, "metric": row["metrics"][0]} for row in rows])
     else:
         _print_rows(COLUMNS[what], rows)
 
@@ -97,4 +99,6 @@ def _print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> No
 
 
 def _format(value: Any) -> str:
+    if value is None:
+        return "–"
     return f"{value:.3g}" if isinstance(value, float) else format_value(value)

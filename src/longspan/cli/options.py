@@ -217,8 +217,8 @@ Data = Annotated[
 Device = Annotated[Text, typer.Option(help="cpu, to ignore an accelerator.")]
 Mechanisms = Annotated[Names, typer.Option(help="Comma-separated mechanisms.", show_default="all")]
 Tasks = Annotated[Names, typer.Option(help="Comma-separated tasks.", show_default="all")]
-Record = Annotated[Path, typer.Argument(help="Result file of `arena` or `train`.")]
-Records = Annotated[list[Path], typer.Argument(help="Result files of runs, or folders.")]
+Record = Annotated[Path, typer.Argument(help="Record of a run, RUNS/PROTOCOL/TASK/NAME.json.")]
+Records = Annotated[list[Path], typer.Argument(help="Records of runs, or folders of them.")]
 SplitName = Annotated[str, typer.Option(help="train, validation or test.")]
 BatchSize = Annotated[
     int | None, typer.Option(help="Examples per batch.", show_default="the run's")

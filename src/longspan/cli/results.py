@@ -51,9 +51,13 @@ def list_(
         print_json(rows)
         return
     names = ("protocol", "task", "row_name", "seed", "test", "config_hash", "date", "code")
-    shown = [{**row, "test": _format_outcome(row["test"], row["metric"])} for row in rows]
-    headings = (name.removesuffix("_name") for name in names)
-    print_table(tuple(headings), ([_printable(row[name]) for name in names] for row in shown))
+    shown = [
+        {**row, "test": _format_outcome(row["test"], row["metric"]), "date": row["date"][:10]}
+        for row in rows
+    ]
+    headings = [name.removesuffix("_name").removeprefix("config_") for name in names]
+    cells = ([_printable(row[name]) for name in names] for row in shown)
+    print_table(headings, cells, whole=("hash", "date"))
 
 
 def _row(record: "Result") -> dict[str, Any]:

@@ -30,20 +30,14 @@ if TYPE_CHECKING:
     from longspan.arena import Executor, Experiment, RunPaths, Search, Skipped
     from longspan.results import Result
 
-Protocol = Annotated[
-    Text,
-    protocol_option(
-        "Protocol, `longspan list protocols`; or a file, mine.toml or mine.py.",
-        f"quick (arena) or {DEFAULT_PROTOCOL} (train); own for imported texts",
-    ),
-]
+PROTOCOL = "Protocol, `longspan list protocols`; or a file, mine.toml or mine.py."
 
 
 @options
 class GridOptions:
     """Runs of `longspan arena`: None selects all."""
 
-    protocol: Protocol = None
+    protocol: Annotated[Text, protocol_option(PROTOCOL, "quick; own for imported texts")] = None
     tasks: Annotated[
         Names,
         typer.Option(help="Comma-separated tasks.", show_default="all whose data is available"),
@@ -195,7 +189,9 @@ def train(
     task: Annotated[str, typer.Argument(help="Task; `longspan list tasks`.")],
     changes: ChangeOptions,
     folders: ArenaPathOptions,
-    protocol: Protocol = None,
+    protocol: Annotated[
+        Text, protocol_option(PROTOCOL, f"{DEFAULT_PROTOCOL}; own for imported texts")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights, batch order and dropout.")] = 0,
     as_json: Json = False,
 ) -> None:

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from torch import nn
@@ -81,8 +81,14 @@ def swap(
     Raises:
         UnknownNameError: there is no such mechanism, option or backend.
         OptionError: the mechanism cannot be built for this model; the model is unchanged.
-        InputError: no attention module can be replaced; the model is unchanged.
+        InputError: no attention module can be replaced, or this is no model of transformers; the
+            model is unchanged.
     """
+    if not hasattr(model, "base_model"):
+        raise InputError(
+            f"swap changes a model of transformers, got {type(model).__name__}; in other models "
+            "replace the attention module itself, such as by longspan.nn.MultiheadAttention"
+        )
     check_mechanism(attention, options, backend)
     recipe = Recipe(attention, options, backend, max_length, tuple(global_positions))
     sites = find_sites(model)
@@ -116,9 +122,13 @@ def _take_own_config(model: PreTrainedModel) -> None:
 
 
 def _check_layers(layers: Sequence[int] | None, count: int) -> None:
-    wrong = [x for x in layers or () if type(x) is not int or not 0 <= x < count]
-    if wrong:
-        raise OptionError(f"layers must be integers between 0 and {count - 1}, got {wrong}")
+    given = () if layers is None else layers
+    if not isinstance(given, Collection) or not all(
+        type(x) is int and 0 <= x < count for x in given
+    ):
+        raise OptionError(
+            f"layers must be a list of integers between 0 and {count - 1}, got {layers!r:.60}"
+        )
 
 
 def _keeps(site: Site, index: int, layers: Sequence[int] | None, cross: bool) -> str | None:

@@ -7,9 +7,9 @@ from typing import Any, no_type_check
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from longspan.attention import MECHANISMS, Traits
+from longspan.attention import MECHANISMS, Traits, options_of
 from longspan.config.architecture import Architecture, declared
-from longspan.errors import InputError, check_name
+from longspan.errors import InputError, OptionError, check_name
 from longspan.models.config_checks import TRANSFORMERS_FIELDS, check_config
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,12 @@ class LongspanConfig(Architecture, PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Reject unknown fields, which transformers would store, and check all values."""
-        for name in kwargs:
+        for name, value in kwargs.items():
+            if name in self._mechanism_options() - self._field_names():
+                raise OptionError(
+                    f"{name} is an option of the mechanism, no field of LongspanConfig; give it as "
+                    f"attention_options={{{name!r}: {value!r:.60}}}"
+                )
             if not name.startswith("_"):
                 check_name(name, self._field_names(), "field of LongspanConfig")
         super().__post_init__(**kwargs)
@@ -60,6 +65,12 @@ class LongspanConfig(Architecture, PreTrainedConfig):
             listing = ", ".join(sorted(foreign))
             logger.warning("fields of config.json that LongspanConfig has not: %s", listing)
         return loaded
+
+    def _mechanism_options(self) -> set[str]:
+        """Return the options of the mechanisms that exist."""
+        names = self.attention if isinstance(self.attention, list) else [self.attention]
+        known = (x for x in names if isinstance(x, str) and x in MECHANISMS)
+        return {option for name in known for option in options_of(name)}
 
     @classmethod
     def _field_names(cls) -> set[str]:

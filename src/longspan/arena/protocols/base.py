@@ -243,9 +243,10 @@ class Protocol:
             raise UnknownNameError(
                 f"no protocol has task {name!r}; write one that does, and add --protocol FILE"
             )
+        first = "quick" if "quick" in owners else owners[0]
         raise UnknownNameError(
             f"protocol {self.name!r} has no task {name!r}; {name} is in {', '.join(owners)}: add "
-            f"--protocol {owners[0]}"
+            f"--protocol {first}"
         )
 
     def row_tasks(self, name: str) -> tuple[str, ...]:

@@ -198,6 +198,8 @@ def _times(task: _Task, rows: Sequence[Row]) -> Iterator[str]:
         parts.append(_describe_floor(task, at_floor))
     if number := len(rows) - len(times):
         parts.append(f"{number} {_have(number)} no time")
+    if not task.solved and (some or none):
+        parts[0] = f"solved {parts[0]}"
     goal = task.column.metric.format(task.column.goal or 0.0)
     yield f"{label} ({goal} on validation): {'; '.join(parts)}."
     if len(times) > 1:

@@ -160,7 +160,10 @@ def score_column(name: str, read: Callable[[TaskRow], Number | None], about: str
     return Column(name, "score", about, lambda x: score_entry(read(x), x.metric))
 
 
-FAMILY_ABOUT = "Class of Tay et al. 2022, Efficient Transformers: A Survey; dense: every pair."
+FAMILY_ABOUT = (
+    "Class of Tay et al. 2022, Efficient Transformers: A Survey, or later (linear recurrence, "
+    "convolution); dense: every pair."
+)
 MARGIN = "Score less that of the majority class, or of the best rule if that is better."
 _FAMILY = Column("Family", "text", FAMILY_ABOUT, lambda x: x.row.family)
 ROW = Column(
