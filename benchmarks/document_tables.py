@@ -18,7 +18,7 @@ SIGNIFICANT = 0.05
 SETS = {  # by set: title
     "novels": "author of 1,000 words of a novel",
     "articles": "hyperpartisan article",
-    "newsgroups": "group of a post",
+    "posts": "group of a post",
 }
 # By options of a run: the way, as its row is named.
 TITLES = {
