@@ -1,4 +1,4 @@
-# `make arena` and `make test` work in a fresh clone: they create .venv first.
+# `make install` creates .venv; every other target does so first in a fresh clone.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +8,9 @@ ARENA_OPTIONS ?=
 # Runs of the arena at a time, of one thread each: equal answers on machines of any size.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() or 1))')
 
-.PHONY: arena test mutants gpu speedrun docs site lint types clean
+.PHONY: install arena test mutants gpu speedrun docs site lint types clean
+
+install: $(READY)
 
 arena: $(READY)
 	@echo "== running the quick protocol (about half an hour on two CPU cores); report in runs/quick/report.html"

@@ -106,7 +106,8 @@ def find_sites(model: PreTrainedModel) -> list[Site]:
     except (AttributeError, TypeError, ValueError, IndexError, RuntimeError) as error:
         raise InputError(
             f"{type(model).__name__} cannot run on transformers' dummy inputs, by which its "
-            f"attention modules are found: {error}"
+            f"attention modules are found ({error}); swap takes models of texts, others call "
+            "build(...) in a module of their own"
         ) from error
     finally:
         _CALLS.reset(calls_token)
