@@ -337,6 +337,21 @@ def test_marks_have_values_of_leaderboard():
         assert dot["area"] == row.cost.peak_memory / 2**20
 
 
+@pytest.mark.parametrize("goal", [None, 0.95])
+@pytest.mark.parametrize("place", [0, 2])
+def test_scores_of_runs_that_end_at_a_goal_have_no_front(place, goal):
+    """A run that stops at 95 % is no better at 97, and a mechanism at chance beats nobody."""
+    table = small_leaderboard()
+    columns = tuple(dataclasses.replace(x, goal=goal) for x in table.columns)
+    assert len(columns) == 2
+    chart = score_against_cost(
+        dataclasses.replace(table, columns=columns), place, "cpu, float32", STYLES
+    )
+    marks = [row for row in values(chart) if "mechanism" in row]
+    assert {row["front"] for row in marks} == {"no" if goal else "yes"}
+    assert any(row["line"] is not None for row in marks) == (goal is None)
+
+
 def test_marks_of_different_device_are_excluded():
     runs = [record("bigbird"), record("linear", device="NVIDIA H200")]
     chart = score_against_cost(build_leaderboard(runs), 0, "NVIDIA H200, float32", STYLES)

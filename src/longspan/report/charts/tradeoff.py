@@ -114,16 +114,21 @@ def _mark_front(
 ) -> list[Dot]:
     """Add whether a point is on the Pareto front, and its place on the line of the front.
 
+    There is none where runs end at a goal: their scores rank nothing.
+
     Args:
         board: leaderboard.
         place: position in `board.scored`.
         points: points by position of the row.
         across: cost on the axis.
     """
-    at, dots = [*points], [*points.values()]
+    at, dots, subject = [*points], [*points.values()], board.scored[place]
+    columns = subject.columns if isinstance(subject, Mean) else (place,)
+    if any(board.scored[i].goal is not None for i in columns):
+        return [{**dot, "front": "no", "line": None} for dot in dots]
     sign = -1 if across.kind == "higher" else 1
     placed = [sign * dot["across"] for dot in dots]
-    line = front_line(placed, [dot["score"] for dot in dots], board.scored[place].metric)
+    line = front_line(placed, [dot["score"] for dot in dots], subject.metric)
     wins = find_score_wins(board, place)[np.ix_(at, at)]
     on = on_front(placed, wins, [board.rows[i].is_ranked for i in at])
     return [
