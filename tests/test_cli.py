@@ -400,7 +400,19 @@ def test_show_describes_every_name(cli, name):
     described = json.loads(out)
     code, out, _ = cli("show", name)
     assert code == 0
-    assert all(title in out for title in described)
+    parts = {x for x in described if name in protocol_names() and x.endswith(")")}
+    assert all(title in out for title in described.keys() - parts)
+
+
+def test_recipe_of_a_protocol_is_a_table_of_what_is_no_default(cli):
+    _, out, _ = cli("show", "quick")
+    rows = {cells[0]: cells[1:] for line in out.splitlines() if (cells := line.split())}
+    assert rows["field"] == ["needle", "recall"]
+    assert rows["training.learning_rate"] == ["0.002", "0.003"]
+    assert rows["task.pairs"] == ["–", "8"]
+    assert rows["model.position"] == ["'none'", "'learned'"]
+    assert "model.adaptive_factor" not in out  # 4, the default
+    assert len(out.splitlines()) < 80
 
 
 def test_show_prints_pattern_of_mechanism(cli):

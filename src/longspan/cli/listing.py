@@ -1,5 +1,6 @@
 """Tables of the registered mechanisms, tasks and protocols, and descriptions of single ones."""
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from longspan.cli.common import (
     print_text,
 )
 from longspan.cli.options import CacheOptions
+from longspan.config import ModelConfig, TrainingConfig
 from longspan.errors import DataError
 from longspan.stored_catalog import (
     describe_stored,
@@ -27,6 +29,8 @@ COLUMNS = {  # of the printed tables; --json has every field
     "tasks": ("name", "title", "metric", "chance"),
     "protocols": ("name", "tasks", "summary"),
 }
+_PART = re.compile(r"(task|model|training) \(.+\)")  # of the recipe of a protocol
+_MOST_TASKS = 6  # columns of a table
 PUBLISHED = ("mechanism", "score", "protocol", "source")
 
 
@@ -69,7 +73,13 @@ def print_described(name: str, as_json: bool) -> None:
     if as_json:
         print_json(described)
         return
+    titles = [x for x in described if _PART.fullmatch(x)]
+    recipe = titles if len({x.partition(" ")[2] for x in titles}) <= _MOST_TASKS else []
     for title, value in described.items():
+        if title in recipe:
+            if title == recipe[0]:
+                _print_recipe({x: described[x] for x in recipe})
+            continue
         if title == "published" and value:
             out.print(Text(title, style="bold"))
             _print_rows(PUBLISHED, published_rows(value))
@@ -77,6 +87,36 @@ def print_described(name: str, as_json: bool) -> None:
         text = _format(value)
         out.print(Text(title, style="bold"), end="\n" if "\n" in text else "  ")
         print_text(text)
+
+
+def _print_recipe(parts: Mapping[str, Mapping[str, str]]) -> None:
+    """Print the recipe of a protocol as one table, tasks across.
+
+    Fields of model and training are left out that have their defaults in every task.
+
+    Args:
+        parts: values by field, of each part of each task: "model (needle)".
+    """
+    records = {"model": ModelConfig, "training": TrainingConfig}
+    defaults = {
+        f"{part}.{field.name}": repr(field.default)
+        for part, record in records.items()
+        for field in dataclasses.fields(record)
+    }
+    values: dict[str, dict[str, str]] = {}
+    for title, fields in parts.items():
+        part, _, task = title.removesuffix(")").partition(" (")
+        for field, value in fields.items():
+            text = value.partition(": ")[0] if part in records else str(value)
+            values.setdefault(f"{part}.{field}", {})[task] = text
+    tasks = list(dict.fromkeys(task for by_task in values.values() for task in by_task))
+    rows = [
+        (name, *(by_task.get(task, "–") for task in tasks))
+        for name, by_task in values.items()
+        if {*by_task.values()} != {defaults.get(name)}
+    ]
+    print_table(("field", *tasks), rows, whole=("field",))
+    print_text("Other fields of model and training have their defaults; --json explains all.")
 
 
 def _describe_registered(name: str) -> dict[str, Any]:
