@@ -160,7 +160,7 @@ def test_train_names_protocols_that_have_the_task(cli):
     check_rejected(
         cli("train", "longformer", "recall"),
         "protocol 'lra-small' has no task 'recall'; recall is in diagnostic",
-        "add --protocol diagnostic",
+        "add --protocol quick",
     )
     check_rejected(
         cli("train", "local", "recall", "--protocol", "diagnostic", "--set", "full.steps=2"),

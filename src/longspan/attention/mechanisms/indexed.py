@@ -98,15 +98,15 @@ class IndexedAttention(Attention):
         T, S = a.shape[2], b.shape[1]
 
         def score(piece):
-            seen = self._seen(T, S, key_mask, piece)
+            seen = self._seen(T, S, key_mask, piece, a.device)
             scores = index_scores(a[:, :, piece], w[:, piece], b)
             return scores.masked_fill(~seen, -torch.inf)[:, None]
 
         return select_top(score, T, self.num_selected_keys)
 
-    def _seen(self, T, S, key_mask, piece) -> Tensor:
+    def _seen(self, T, S, key_mask, piece, device) -> Tensor:
         """Return the keys that some of the last T of S tokens may select, (1 or B, t, S)."""
-        key = torch.arange(S, device=self.indexer.key.weight.device)
+        key = torch.arange(S, device=device)
         position = key[S - T :][piece, None]
         seen = (key <= (position if self.causal else position.clamp(min=S)))[None]
         return seen if key_mask is None else seen & key_mask[:, None]
@@ -164,7 +164,7 @@ class IndexedAttention(Attention):
                 selected = self._select(a, w, b, real)
 
         def divergence(rows, a, w, b):
-            seen = self._seen(T, S, real, rows)
+            seen = self._seen(T, S, real, rows, a.device)
             if selected is not None:
                 seen = dense_mask(selected.map(lambda y: y[:, :, rows]), S)[:, 0]
             some = seen.any(-1).expand(len(q), -1)
