@@ -15,9 +15,9 @@ import tiny
 from longspan.arena import RunPaths
 from longspan.arena.predict import predict
 from longspan.arena.saved_checkpoint import open_checkpoint
-from longspan.arena.served_folder import predict_in_folder
 from longspan.errors import OptionError
 from longspan.models import LongspanForPairClassification
+from longspan.publishing.served_folder import predict_in_folder
 from longspan.report.statistics.intervals import interval
 from longspan.report.statistics.noise import measure_noise
 from longspan.results import load_result

@@ -116,7 +116,7 @@ def _predict(
 ) -> "Predictions":
     """Predict with the model of a run or of an exported folder."""
     from longspan.arena.predict import predict as predict_texts
-    from longspan.arena.served_folder import predict_in_folder
+    from longspan.publishing.served_folder import predict_in_folder
 
     if record.is_dir():
         return predict_in_folder(record, texts, paths.device_type, threshold)
@@ -211,8 +211,8 @@ def _trained_with(record: Path, file: Path) -> tuple[dict[str, str], float]:
 
     There are no columns of other tasks, and none for a folder of texts.
     """
-    from longspan.arena.served_folder import load_serving, scored_threshold
     from longspan.data.sources.folders import has_columns
+    from longspan.publishing.served_folder import load_serving, scored_threshold
     from longspan.results import load_result
     from longspan.tasks import TASKS
 

@@ -10,12 +10,12 @@ from transformers import PreTrainedTokenizerFast
 
 from longspan.arena.finished_run import load_run
 from longspan.arena.paths import RunPaths
-from longspan.arena.served_folder import Serving, scored_threshold
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.files import check_new_folder
 from longspan.models.heads.sequence_classification import LongspanClassifier
 from longspan.publishing.hub_folder import write_hub_folder
 from longspan.publishing.model_card import make_model_card
+from longspan.publishing.served_folder import Serving, scored_threshold
 from longspan.publishing.usage import example_of_use
 from longspan.tasks.base import Task
 from longspan.tasks.documents.own_texts import OwnTexts

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
-from longspan.arena.served_folder import Serving
 from longspan.errors import OptionError
 from longspan.files import new_folder
 from longspan.models import LongspanPreTrainedModel
 from longspan.publishing.remote_code import write_remote_code
+from longspan.publishing.served_folder import Serving
 
 
 def write_hub_folder(
