@@ -1,6 +1,7 @@
 """Render docs/benchmarks.md and, by `result_tables`, results/README.md and parts of README.md.
 
-`speedrun_tables` renders the table of docs/speedrun.md, `ladder_tables`, `recall_tables`,
+`speedrun_tables` renders the table of docs/speedrun.md, `document_tables` that of
+docs/recipes/long-documents.md, `ladder_tables`, `recall_tables`,
 `state_tables`, `zero_layer_tables` and `length_tables` those of docs/findings.md;
 `step_chart`, `peer_chart` and `state_tables` draw pictures.
 
@@ -14,6 +15,7 @@ import json
 from pathlib import Path
 
 import data_tables
+import document_tables
 import ladder_tables
 import length_tables
 import mechanism_tables
@@ -77,6 +79,7 @@ def render() -> str:
 def main() -> None:
     PAGE.write_text(render())
     speedrun_tables.main()
+    document_tables.main()
     ladder_tables.main()
     length_tables.write_page()
     recall_tables.main()

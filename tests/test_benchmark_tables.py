@@ -1,5 +1,6 @@
 """Pages of the benchmarks: current, whole, and rendered by files of a readable size."""
 
+import json
 import re
 from pathlib import Path
 
@@ -52,3 +53,19 @@ def test_results_have_a_short_section_for_every_protocol(import_script):
     assert "| full | 62.6 (floor) |" in section
     assert "| without a model | 61.8 |" in section
     assert len(page.split()) <= 6_000
+
+
+def test_table_of_ways_is_that_of_the_record(import_script):
+    """A verdict counts seeds, and needs a p-value below 0.05."""
+    tables = import_script("document_tables")
+    rows = json.loads(tables.RECORD.read_text())["rows"]
+    page = tables.PAGE.read_text()
+    assert "\n".join(tables.render(rows)).strip() in page
+    whole = [x for x in rows if x["set"] == "posts" and tables.way(x) == "whole, local attention"]
+    assert {x["seed"] for x in whole} == {0, 1, 2}
+    lost = sum(x["p_value"] < 0.05 and x["fewer_errors"][0] < x["fewer_errors"][1] for x in whole)
+    assert f"worse {lost} of 3" in tables.cell(whole)
+    assert tables.cell([{**x, "p_value": 0.05} for x in whole]).endswith("level")
+    assert tables.cell([{**x, "fewer_errors": [9, 1], "p_value": 0.01} for x in whole]).endswith(
+        "better 3 of 3"
+    )
