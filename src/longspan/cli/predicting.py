@@ -66,7 +66,7 @@ class NewTextOptions(FormatOptions):
 
 def predict(
     record: Annotated[
-        Path, typer.Argument(help="Result file of a run, or folder that `export` has written.")
+        Path, typer.Argument(help="Record of a run, or folder that `export` has written.")
     ],
     file: Annotated[
         Path,

@@ -22,7 +22,7 @@ class Way(NamedTuple):
 
 
 def _chunks(pooling: str) -> Way:
-    # The first token, which checkpoints pool, has read the first chunk alone.
+    """Return the chunks with a pooling: the first token of checkpoints reads the first one alone."""
     name, options = CHUNKED
     fields = {f"mechanism.{option}": x for option, x in options.items()}
     return Way(name, {**fields, "model.pooling": pooling})
