@@ -22,7 +22,7 @@ class Way(NamedTuple):
 
 
 def _chunks(pooling: str) -> Way:
-    """Return the chunks with a pooling: the first token of checkpoints reads the first one alone."""
+    """Return chunks with a pooling; the first token, that of checkpoints, reads one chunk alone."""
     name, options = CHUNKED
     fields = {f"mechanism.{option}": x for option, x in options.items()}
     return Way(name, {**fields, "model.pooling": pooling})
