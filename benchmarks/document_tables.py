@@ -20,17 +20,16 @@ SETS = {  # by set: title
     "articles": "hyperpartisan article",
     "posts": "group of a post",
 }
-# By options of a run: the way, as its row is named.
 TITLES = {
-    ("local", "", ""): "whole, local attention",
-    ("disjoint", "mean", ""): "chunks of 512, mean",
-    ("disjoint", "max", ""): "chunks of 512, maximum",
-    ("disjoint", "attention", ""): "chunks of 512, attention",
-    ("local", "", "512"): "first 512",
-    ("local", "", "head_tail"): "first 128 and last 384",
-    ("words", "", ""): "words alone, no layers",
-    ("TF-IDF", "", ""): "TF-IDF, logistic regression",
-    ("constant", "", ""): "most frequent class",
+    "whole": "whole, local attention",
+    "mean": "chunks of 512, mean",
+    "max": "chunks of 512, maximum",
+    "attention": "chunks of 512, attention",
+    "head": "first 512",
+    "head_tail": "first 128 and last 384",
+    "words": "words alone, no layers",
+    "TF-IDF": "TF-IDF, logistic regression",
+    "constant": "most frequent class",
 }
 
 
@@ -56,11 +55,12 @@ def way(row: dict) -> str:
     """Return the title of the way that a row is of."""
     options, name = row["options"], row["name"]
     if options.get("num_hidden_layers") == 0:
-        return TITLES["words", "", ""]
-    if name == "disjoint":
-        return TITLES[name, options.get("pooling", "mean"), ""]
-    is_cut = name == "local" and options["length"] == 512
-    return TITLES[name, "", options.get("truncation", "512" if is_cut else "")]
+        name = "words"
+    elif name == "disjoint":
+        name = options.get("pooling", "mean")
+    elif name == "local":
+        name = options.get("truncation", "head" if options["length"] == 512 else "whole")
+    return TITLES[name]
 
 
 def cell(rows: list[dict]) -> str:

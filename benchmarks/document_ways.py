@@ -81,13 +81,10 @@ def read_rows(folder: Path) -> Iterator[dict]:
 
 def write_posts(data: Path, folder: Path) -> list[str]:
     """Write the posts without headers, signatures and quotations; return options of finetune."""
-    clean = newsgroups.remove_quotes, newsgroups.remove_footer
     texts = []
     for post in newsgroups.read(newsgroups.find(data)):
-        text = newsgroups.remove_headers(post.text)
-        for remove in clean:
-            text = remove(text)
-        if text.strip():
+        text = newsgroups.remove_quotes(newsgroups.remove_headers(post.text))
+        if (text := newsgroups.remove_footer(text)).strip():
             texts.append((text, newsgroups.GROUPS[post.label]))
     shares = ("--validation", "0.1", "--test", "0.2")
     return ["--data", f"{write_table(folder / 'posts.csv', texts)}", *shares]

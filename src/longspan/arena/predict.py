@@ -17,6 +17,7 @@ from longspan.data.imports.targets import label_separator
 from longspan.data.store import Examples, Ragged
 from longspan.errors import OptionError
 from longspan.files import atomic_write
+from longspan.results.document_scores import THRESHOLD
 from longspan.tasks.base import Split
 from longspan.tasks.batching import evaluation_rows
 from longspan.tasks.documents.own_texts import OwnTexts
@@ -47,7 +48,7 @@ def predict(
     texts: Sequence[tuple[str, ...]],
     paths: RunPaths,
     batch_size: int | None = None,
-    threshold: float = 0.5,
+    threshold: float = THRESHOLD,
 ) -> Predictions:
     """Predict the classes, the number or the summary of new texts with the model of a run.
 

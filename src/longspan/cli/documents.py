@@ -92,7 +92,7 @@ def _check_final(documents: DocumentOptions, texts: TextOptions) -> None:
     """Refuse options of held-out texts and of scores, which a final model does not have."""
     scores = {
         "--metric": documents.metric,
-        "--threshold": documents.threshold != 0.5,
+        "--threshold": documents.threshold != DocumentOptions().threshold,
         "--compare": documents.compare,
     }
     held_out = texts.flags("validation", *(["test"] if texts.test != 0 else []))

@@ -21,6 +21,7 @@ from longspan.models import (
 )
 from longspan.models.conversion.from_source import is_own
 from longspan.results import DocumentScores, load_side_record
+from longspan.results.document_scores import THRESHOLD
 from longspan.results.reading import read_record
 from longspan.tasks.global_tokens import GlobalTokens, global_positions
 from longspan.training.arguments import model_inputs
@@ -29,7 +30,6 @@ FILE = "longspan.json"
 _CLASSES = {
     x.__name__: x for x in (LongspanForSequenceClassification, LongspanForPairClassification)
 }
-THRESHOLD = 0.5
 _BATCH = 16
 
 

@@ -105,8 +105,8 @@ def example_of_use(model: PreTrainedModel, task: Task, *, has_tokenizer: bool) -
 def _loading(model: PreTrainedModel, *, has_tokenizer: bool) -> str:
     """Return the lines that load a model.
 
-    Where longspan was imported, AutoModel is its model without a head, so that a class without an
-    Auto class of its own is loaded by name.
+    Where longspan was imported, AutoModel is its model without a head, so that a class that no Auto
+    class stands for is loaded by its name.
     """
     names = [name for name, cls in auto_classes(model).items() if cls is type(model)]
     auto = next((name for name in names if name != "AutoModel"), "AutoModel")

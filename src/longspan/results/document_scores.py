@@ -12,6 +12,7 @@ from longspan.errors import DataError
 from longspan.results.reading import DOCUMENTS
 from longspan.results.side_record import SideRecord
 
+THRESHOLD = 0.5  # probability from which a label applies, unless another one is given
 _DOCUMENT_SCHEMA = 1
 
 

@@ -24,6 +24,7 @@ from longspan.data.imports.targets import label_matrix
 from longspan.data.imports.texts import load_splits
 from longspan.errors import OptionError
 from longspan.results import DocumentRow, DocumentScores, run_fields
+from longspan.results.document_scores import THRESHOLD
 from longspan.tasks.base import Split
 from longspan.tasks.documents.coverage import Coverage
 from longspan.tasks.documents.own_texts import OwnTexts
@@ -48,7 +49,7 @@ def score_documents(
     paths: RunPaths,
     coverage: Coverage,
     metric: str | None = None,
-    threshold: float = 0.5,
+    threshold: float = THRESHOLD,
     split: Split = "test",
 ) -> DocumentScores:
     """Score a run on imported texts, and baselines on the same documents; store the record.
