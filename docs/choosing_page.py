@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import mean
 
-from layer_record import PRECISION, conditions, layers
+from layer_record import PRECISION, all_conditions, layers, speed_over_full
 
 from longspan.attention import MECHANISMS, Traits, build
 from longspan.catalog import families
-from longspan.report.tables.efficiency import over_baseline
 from longspan.results import BASELINE, Measurement, Result, load_results
 
 ROOT = Path(__file__).parents[1]
@@ -28,8 +27,8 @@ attention](recipes/replace-torch-attention.md) in a model, or [run the arena](fi
 
 def page() -> str:
     """Return the page."""
-    longest = max(x.length for x in layers() if x.mechanism == BASELINE)
-    costs = {x.mechanism: x for x in layers() if x.length == longest and x.mechanism in MECHANISMS}
+    longest = max(x.length for x in layers(BASELINE))
+    costs = {x: one for x in MECHANISMS for one in layers(x) if one.length == longest}
     parts = [
         HEAD,
         questions_table(costs, longest),
@@ -148,7 +147,7 @@ def cost_table(costs: dict[str, Measurement], longest: int) -> str:
     """Render time and memory of one layer, the fastest first."""
     lines = [
         f"A training step of one layer of 8 heads of 64, {longest:,} tokens, {PRECISION}, default "
-        f"options ({conditions()}). Speed is relative to `full` in the same run; memory is the "
+        f"options ({all_conditions()}). Speed is relative to `full` in the same run; memory is the "
         "peak above the idle process.",
         "",
         "| mechanism | family | cost | speed | memory, MiB | exact | causal | cache of a decoder |",
@@ -184,7 +183,7 @@ def link(name: str) -> str:
 
 def times_faster(one: Measurement) -> float:
     """Return the time of `full` over that of a mechanism."""
-    return over_baseline(one, layers()) or 0.0
+    return speed_over_full(one) or 0.0
 
 
 def speed(one: Measurement) -> str:

@@ -7,13 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from layer_record import PRECISION, conditions, layers
+from layer_record import PRECISION, all_conditions, layers, memory_over_full, speed_over_full
 from pictures import TOKENS, cells, weights
 
 from longspan.attention import MECHANISMS, Attention
 from longspan.catalog import describe_cost, families
 from longspan.report.statistics.survival import read_survival
-from longspan.report.tables.efficiency import memory_over_baseline, over_baseline
 from longspan.results import BASELINE, Result, load_results
 
 ROOT = Path(__file__).parents[1]
@@ -59,7 +58,7 @@ def index() -> str:
 def by_year() -> list[str]:
     """Return the mechanisms by the year of their paper, with cost and solved tasks."""
     runs, swept = plain_runs(), swept_runs()
-    longest = max(x.length for x in layers() if x.mechanism == BASELINE)
+    longest = max(x.length for x in layers(BASELINE))
     speed = f"speed at {longest:,} tokens"
     lines = [
         "## By year: cost and recall",
@@ -76,7 +75,7 @@ def by_year() -> list[str]:
         *lines,
         "",
         "Cost grows as T, the number of tokens. Speed and memory: a training step of one layer",
-        f"over that of `full` ({PRECISION}, {conditions()}).",
+        f"over that of `full` ({PRECISION}, {all_conditions()}).",
         "*needle* (reach over 128 tokens) and *recall* (look-up of eight pairs): median steps",
         "until 95 % of the answers are right, if every seed gets there, else the seeds that do or",
         "the accuracy on test (`longspan report results/quick`, ten seeds, and `results/mixers`,",
@@ -184,10 +183,10 @@ def pairs_text(runs: Iterable[Result]) -> str:
 
 def costs(name: str, length: int) -> str:
     """Return speed and memory of a layer over those of `full`, as two cells."""
-    for one in layers():
-        if one.mechanism == name and one.length == length:
-            speed, memory = over_baseline(one, layers()), memory_over_baseline(one, layers())
-            return " | ".join("–" if x is None else f"{x:.1f} x" for x in (speed, memory))
+    for one in layers(name):
+        if one.length == length:
+            ratios = speed_over_full(one), memory_over_full(one)
+            return " | ".join("–" if x is None else f"{x:.1f} x" for x in ratios)
     return "– | –"
 
 

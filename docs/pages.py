@@ -22,7 +22,14 @@ import gallery
 import task_pages
 import torch
 from gallery import TRAITS, about
-from layer_record import PRECISION, conditions, layers
+from layer_record import (
+    PRECISION,
+    conditions,
+    layers,
+    memory_over_full,
+    record_of,
+    speed_over_full,
+)
 from mechanism_notes import NOTES, Notes
 from pictures import FAINT, TOKENS, picture
 from rendering import words, write
@@ -37,7 +44,6 @@ from longspan.catalog import (
     protocol_values,
     sample_options,
 )
-from longspan.report.tables.efficiency import memory_over_baseline, over_baseline
 from longspan.tasks import TASKS
 
 FOLDER = Path(__file__).parent / "mechanisms"
@@ -174,17 +180,17 @@ def cost(name: str) -> str:
 
 def measured(name: str) -> str:
     """Render the measurements of the layer of a mechanism."""
-    every = layers()
     rows = [
-        f"| {x.length:,} | {1e3 * x.median:,.0f} | {ratio_text(over_baseline(x, every))} | "
-        f"{ratio_text(memory_over_baseline(x, every))} | {share_text(x.useful)} |"
-        for x in every
-        if x.mechanism == name and x.median is not None
+        f"| {x.length:,} | {1e3 * x.median:,.0f} | {ratio_text(speed_over_full(x))} | "
+        f"{ratio_text(memory_over_full(x))} | {share_text(x.useful)} |"
+        for x in layers(name)
+        if x.median is not None
     ]
     if not rows:
         return ""
     head = [
-        f"A training step of one layer in {PRECISION}, default options ({conditions()}):",
+        f"A training step of one layer in {PRECISION}, default options "
+        f"({conditions(record_of(name))}):",
         "",
         "| tokens | ms | times as fast as `full` | times its memory | of the limit |",
         "|---:|---:|---:|---:|---:|",

@@ -227,4 +227,9 @@ NOTES = {
     "masked_listops": Notes(example={"min_length": 20, "max_length": 60}),
     "recall": Notes(example={"length": 24, "pairs": 4, "vocabulary": 32}),
     "copying": Notes(example={"length": 32, "count": 4}),
+    "in_context_recall": Notes(example={"length": 23, "keys": 4, "values": 4}),
+    "noisy_recall": Notes(example={"length": 23, "keys": 4, "values": 4, "noise": 2}),
+    "fuzzy_recall": Notes(example={"length": 31, "keys": 3, "values": 3, "key_size": 2}),
+    "duplication": Notes(example={"length": 24}),
+    "memorization": Notes(example={"length": 16, "keys": 5, "values": 5}),
 }

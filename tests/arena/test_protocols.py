@@ -24,12 +24,13 @@ from longspan.tasks import TASKS
 
 CELLS = [(p.name, task) for p in PROTOCOLS.values() for task in p.tasks]
 
+OF_DECODERS = ("recall-state", "mad", "mad-small", "duplication-small")
 SHORT_FIRST = ("longformer-char", "long-short-char")  # stages of every row are of other lengths
 
 
 @pytest.mark.parametrize(("protocol", "task"), CELLS)
 def test_every_cell_builds_an_experiment_and_a_model(protocol, task):
-    is_causal = TASKS[task].info.head == "causal_lm" or protocol == "recall-state"
+    is_causal = TASKS[task].info.head == "causal_lm" or protocol in OF_DECODERS
     # Models of both texts differ in their vocabularies alone, and their stages take long to build:
     # `test_every_causal_mechanism_has_a_row_in_every_stage` builds one of them.
     builds_again = protocol in SHORT_FIRST and task == "enwik8"

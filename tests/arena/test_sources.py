@@ -33,6 +33,7 @@ OWN = {
         "budget.kind",
         "budget.limit",
     ),
+    "task.depth",
     *("task.gray_levels", "task.global_tokens", "model.stem"),
     *("task.keep_state", "task.held_out_tokens", "task.stride", "task.evaluation_length"),
 }

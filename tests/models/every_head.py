@@ -14,6 +14,7 @@ from longspan.models import (
     LongspanForMultipleChoice,
     LongspanForPairClassification,
     LongspanForQuestionAnswering,
+    LongspanForReconstruction,
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
 )
@@ -81,6 +82,10 @@ HEADS = {
         LongspanForTokenClassification,
         {"labels": torch.arange(B * T).view(B, T) % 2},
         transformers.AutoModelForTokenClassification,
+    ),
+    "reconstruction": Head(
+        LongspanForReconstruction,
+        {"labels": torch.arange(T).expand(B, T) // 3 % 2},
     ),
     "question": Head(
         LongspanForQuestionAnswering,

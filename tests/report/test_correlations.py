@@ -16,8 +16,10 @@ from longspan.report.output.page import render_page
 from longspan.report.output.text import WRITERS
 from longspan.report.sections import section_tables
 from longspan.report.tables import correlations
-from longspan.report.tables.correlations import correlate
+from longspan.report.tables.correlations import DIAGNOSTIC, correlate
 from longspan.report.tables.published import read_published
+from longspan.tasks import TASKS
+from longspan.tasks.synthetic.generated import GeneratedTask
 
 NAMES = ("full", "linear", "local", "performer", "reformer", "sinkhorn")
 # Xiong et al. 2022, tables 1 and 2. Rows: Sinkhorn, LSH, Linformer, Nystrom, Performer, Long-Short,
@@ -129,6 +131,11 @@ def test_tasks_have_roles(task, counts):
     runs = [record(x, task, protocol="other") for x in NAMES]
     found = tables([*lra_records(), *runs])
     assert [row["downstream_task"] for table in found for row in rows(table)] == [task] * counts
+
+
+def test_diagnostic_tasks_are_those_that_are_drawn():
+    drawn = {name for name, task in TASKS.items() if issubclass(task, GeneratedTask)}
+    assert set(DIAGNOSTIC) == drawn
 
 
 def test_task_with_a_tokenizer_is_not_under_the_rules_of_long_range_arena():

@@ -15,9 +15,11 @@ from longspan.tasks.data_cards import GENERATED, write_card
 from published_folders import SOURCES, make_source
 
 SIZES = {"train": 5, "validation": 3, "test": 4}
+MAD = ("in_context_recall", "noisy_recall", "fuzzy_recall", "compression", "memorization")
 GENERATED_OPTIONS = {
     "copying": {**SIZES, "length": 40, "count": 4},
     "needle": {**SIZES, "length": 40},
+    **{name: {**SIZES, "length": 40} for name in (*MAD, "duplication")},
     "recall": {**SIZES, "length": 40, "pairs": 4, "vocabulary": 64},
     "pathfinder": SIZES,
     "path_x": SIZES,

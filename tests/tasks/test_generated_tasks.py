@@ -20,6 +20,12 @@ CASES = {
         *(RECALL, "generating Associative recall"),
         "5330bc4bc5e38d9faa6617ea0e2db26b43a84b3ebde6f6185e4a42dad95f28ca",
     ),
+    "in_context_recall": ({"length": 31}, "generating In-context recall", None),
+    "noisy_recall": ({"length": 31}, "generating Noisy in-context recall", None),
+    "fuzzy_recall": ({"length": 31}, "generating Fuzzy in-context recall", None),
+    "duplication": ({"length": 20}, "generating Duplication", None),
+    "compression": ({"length": 20}, "generating Compression", None),
+    "memorization": ({"length": 20}, "generating Memorization", None),
     "listops": (TREES, "generating ListOps", None),
 }
 every_case = pytest.mark.parametrize("name", CASES)

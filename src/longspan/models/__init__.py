@@ -36,6 +36,7 @@ from longspan.models.heads.multi_hop import (
 from longspan.models.heads.multiple_choice import LongspanForMultipleChoice
 from longspan.models.heads.pair_classification import LongspanForPairClassification
 from longspan.models.heads.question_answering import LongspanForQuestionAnswering, best_spans
+from longspan.models.heads.reconstruction import LongspanForReconstruction
 from longspan.models.heads.seq2seq import (
     LongspanEncoderDecoderModel,
     LongspanForConditionalGeneration,
@@ -73,6 +74,7 @@ __all__ = [
     "LongspanForMultipleChoice",
     "LongspanForPairClassification",
     "LongspanForQuestionAnswering",
+    "LongspanForReconstruction",
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",
     "LongspanModel",

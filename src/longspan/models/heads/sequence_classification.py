@@ -9,7 +9,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassif
 
 from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import InputError
-from longspan.models.base import Requests
+from longspan.models.base import LongspanOutput, Requests
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import ClassificationHead, HeadModel, Shapes, encode_texts
 from longspan.models.heads.losses import IGNORED, Items, label_loss, mean_loss
@@ -46,6 +46,12 @@ class SingleInputClassifier(LongspanClassifier):
     output_class: type[SequenceClassifierOutput] | type[TokenClassifierOutput]
     features: str  # field of the Transformer's output that the head classifies
 
+    def classified_vectors(
+        self, encoded: LongspanOutput, inputs: TextInputs
+    ) -> Float[Tensor, "*B W"]:
+        """Return the vectors that the head classifies."""
+        return getattr(encoded, self.features)
+
     def forward(
         self,
         input_ids: TokenIds | None = None,
@@ -73,7 +79,7 @@ class SingleInputClassifier(LongspanClassifier):
         masks, values = (attention_mask, global_attention_mask), (inputs_embeds, input_values)
         inputs = TextInputs(input_ids, *masks, token_type_ids, position_ids, *values)
         encoded = encode_texts(self.model, self.mark_global_tokens(inputs), **requests)
-        logits = self.classifier(getattr(encoded, self.features))
+        logits = self.classifier(self.classified_vectors(encoded, inputs))
         loss = None if labels is None else classification_loss(logits, labels, self.config)
         weight = labels, num_items_in_batch
         return self.finish(self.output_class, [encoded], loss, requests, *weight, logits=logits)

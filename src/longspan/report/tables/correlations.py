@@ -24,7 +24,11 @@ from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import Result
 
 LRA = (*FIVE, SIXTH)
-_NEITHER = ("copying", "needle", "recall", *(f"masked_{task}" for task in LRA))
+DIAGNOSTIC = (
+    *("copying", "duplication", "needle", "recall", "in_context_recall", "noisy_recall"),
+    *("fuzzy_recall", "compression", "memorization"),
+)
+_NEITHER = (*DIAGNOSTIC, *(f"masked_{task}" for task in LRA))
 _WORD_PIECES = "tokenizer:"  # beginning of the option `vocabulary` of a task with a tokenizer
 ORDERS = 40_320  # random orders of mechanisms; all of them up to 8 mechanisms
 _FEWEST = 6  # mechanisms of a correlation: of 5, only the two extreme orders have a p below 0.05

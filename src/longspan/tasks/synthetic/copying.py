@@ -184,7 +184,7 @@ class CopyingTask(GeneratedTask):
             ),
         )
 
-    def draw_chunk(self, draws: np.random.Generator) -> TokensAndTargets:
+    def draw_chunk(self, split: Split, draws: np.random.Generator) -> TokensAndTargets:
         """Draw the tokens and targets of a chunk of examples."""
         return draw_chunk(self.options, draws)
 

@@ -1,7 +1,9 @@
 """Base of the diagnostic tasks: generated examples of one length, scored token by token."""
 
+import functools
 from abc import abstractmethod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import NonNegativeInt
@@ -38,7 +40,7 @@ class GeneratedTask(Task):
         return 1 / self.num_classes
 
     @abstractmethod
-    def draw_chunk(self, draws: np.random.Generator) -> TokensAndTargets:
+    def draw_chunk(self, split: Split, draws: np.random.Generator) -> TokensAndTargets:
         """Draw the tokens and targets of a chunk of examples, both (rows, length) uint16."""
 
     def estimate_build(self) -> BuildSize:
@@ -63,7 +65,7 @@ class GeneratedTask(Task):
             targets = SequenceWriter(scratch / f"{split}.targets", np.uint16)
             stream = f"{self.info.name} {split}"
             for token_rows, target_rows in generate_chunks(
-                stream, self.options.seed, count, self.draw_chunk
+                stream, self.options.seed, count, functools.partial(self.draw_chunk, split)
             ):
                 tokens.add_rows(token_rows)
                 targets.add_rows(target_rows)
@@ -88,3 +90,12 @@ class GeneratedTask(Task):
         targets = self._examples(split).targets
         assert targets is not None
         return tokens.tolist(), targets[row].tolist()
+
+
+class CausalTask(GeneratedTask):
+    """A task whose answers are the next tokens: a model that sees them would read the answers."""
+
+    @property
+    def model_fields(self) -> dict[str, Any]:
+        """Fields of a causal model, whatever the recipe says."""
+        return {**super().model_fields, "is_decoder": True}
