@@ -29,6 +29,7 @@ from longspan.attention.ops.open_sizes import fit_block, is_open, resize, split_
 from longspan.attention.ops.precision import at_least_float32
 
 CHUNK = 64  # tokens compared directly; a power of two
+PIECE = 1 << 18  # numbers of the keys that a CPU computes with at once: a megabyte, in its cache
 SMALL = 2  # rows of blocks whose products are sums of elementwise ones
 
 
@@ -79,6 +80,40 @@ def mix(
     if not is_open(T) and T == 1:
         return _single_step(q, k, v, log_decay, step, delta, state)
     chunk = chunk_of(chunk, T)
+    size = _piece_size(k, v, chunk)
+    optional = ([None] * -(-T // size) if x is None else x.split(size, 2) for x in (log_decay, step))
+    outs = list[Tensor]()
+    for piece in zip(*(x.split(size, 2) for x in (q, k, v)), *optional, strict=True):
+        out, state = _mix_chunks(*piece, delta=delta, state=state, chunk=chunk)
+        outs.append(out)
+    return outs[0] if len(outs) == 1 else torch.cat(outs, 2), state
+
+
+def _piece_size(k: Tensor, v: Tensor, chunk: int) -> int:
+    """Return how many tokens are computed at once: on a CPU those whose keys its cache holds.
+
+    Elsewhere, and where a graph of operators is recorded, it is all of them.
+    """
+    T = k.shape[2]
+    if k.device.type != "cpu" or torch.compiler.is_compiling():
+        return T
+    numbers = k.shape[0] * k.shape[1] * max(k.shape[3], v.shape[3])
+    return min(T, max(PIECE // max(numbers, 1) // chunk, 1) * chunk)
+
+
+def _mix_chunks(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor | None,
+    step: Tensor | None,
+    *,
+    delta: bool,
+    state: Tensor,
+    chunk: int,
+) -> tuple[Tensor, Tensor]:
+    """Return what `mix` does for all chunks at once; v has its step size (..., T, 1)."""
+    T = k.shape[2]
     q, k, v = (split_blocks(x, chunk) for x in (q, k, v))
     g = None if log_decay is None else split_blocks(log_decay, chunk)
     step = None if step is None else split_blocks(step, chunk)
