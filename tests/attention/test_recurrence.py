@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from contract import HEAD_DIM, HEADS, assert_near, build_small, qkv
 
 from longspan.attention import Inputs, LayerInput, build, recurrence
+from longspan.attention.ops import recurrence as engine
 from longspan.attention.ops.recurrence import mix, mix_both_ways
 from longspan.errors import InputError, OptionError
 
@@ -63,11 +64,23 @@ def test_chunks_equal_the_formula(decay, delta, length, chunk):
 
 @every_form
 @every_rule
-def test_gradients_equal_those_of_the_formula(decay, delta):
+@pytest.mark.parametrize("piece", [1, 1 << 40], ids=["pieces", "whole"])
+def test_gradients_equal_those_of_the_formula(decay, delta, piece, monkeypatch):
+    """A piece has a chunk at least: those of 16 tokens are pieces of their own, and a part."""
+    monkeypatch.setattr(engine, "PIECE", piece)
+    calls, chunks = [], engine._mix_chunks
+    monkeypatch.setattr(
+        engine, "_mix_chunks", lambda *x, **y: calls.append(x[1].shape[2]) or chunks(*x, **y)
+    )
     inputs = [x if x is None else x.requires_grad_() for x in draw(70, decay)]
     leaves = [x for x in inputs if x is not None]
     weight = torch.randn(3, HEADS, 70, 5, dtype=torch.float64)
-    got = torch.autograd.grad((mix(*inputs, delta=delta)[0] * weight).sum(), leaves)
+    out, state = mix(*inputs, delta=delta, chunk=16)
+    assert calls == ([16, 16, 16, 16, 6] if piece == 1 else [70])
+    expected, last = run_formula(*inputs, delta)
+    assert_near(out, expected, "outputs", 1e-12)
+    assert_near(state, last, "state", 1e-12)
+    got = torch.autograd.grad((out * weight).sum(), leaves)
     expected = torch.autograd.grad((run_formula(*inputs, delta)[0] * weight).sum(), leaves)
     for a, b in zip(got, expected, strict=True):
         assert_near(a, b, "gradient", 1e-11)
