@@ -2,7 +2,7 @@
 
 `speedrun_tables` renders the table of docs/speedrun.md, `document_tables` that of
 docs/recipes/long-documents.md, `ladder_tables`, `recall_tables`,
-`state_tables`, `zero_layer_tables` and `length_tables` those of docs/findings.md;
+`state_tables`, `zero_layer_tables`, `length_tables` and `mad_tables` those of docs/findings.md;
 `step_chart`, `peer_chart` and `state_tables` draw pictures.
 
     python benchmarks/tables.py
@@ -18,6 +18,7 @@ import data_tables
 import document_tables
 import ladder_tables
 import length_tables
+import mad_tables
 import mechanism_tables
 import peer_chart
 import peer_tables
@@ -82,6 +83,7 @@ def main() -> None:
     document_tables.main()
     ladder_tables.main()
     length_tables.write_page()
+    mad_tables.main()
     recall_tables.main()
     state_tables.main()
     zero_layer_tables.main()

@@ -3,7 +3,9 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import typer
@@ -11,6 +13,7 @@ import yaml
 
 import longspan.cli
 from longspan.attention import MECHANISMS
+from longspan.tasks import TASKS
 from own_files import forgotten_imports
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -28,13 +31,31 @@ WITH_CODE = [
 def test_code_of_page_runs(path, monkeypatch, tmp_path):
     monkeypatch.chdir(DOCS.parent)
     names: dict = {}
-    with forgotten_imports(tmp_path):
+    with forgotten_imports(tmp_path), patch.dict(TASKS):
         for block in re.findall(r"^```python\n(.*?)^```", path.read_text(), re.M | re.DOTALL):
             exec(compile(block, path.name, "exec"), names)
 
 
+@pytest.mark.slow
+def test_task_and_recipe_of_their_page_run_in_the_arena(tmp_path):
+    text = (DOCS / "recipes" / "add-a-task.md").read_text()
+    for kind, name in (("python", "parity.py"), ("toml", "parity-16.toml")):
+        (block,) = re.findall(rf"^```{kind}\n(.*?)^```", text, re.M | re.DOTALL)
+        (tmp_path / name).write_text(block)
+    short = ["--set", "training.steps=1", "--set", "task.train=64", "--seeds", "0", "--cache", "c"]
+    commands = re.findall(r"^longspan (.*)$", text, re.M)
+    assert [x.split()[0] for x in commands] == ["data", "data", "data", "arena"]
+    for command in commands:
+        words = [*command.split(), *(short if command.startswith("arena") else short[-2:])]
+        done = subprocess.run(
+            [sys.executable, "-m", "longspan", *words], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "runs" / "parity-16" / "parity").glob("*.json"))) == 4
+
+
 def test_recipes_have_code():
-    assert {"replace-torch-attention", "decode-with-a-bounded-cache"} <= {x.stem for x in WITH_CODE}
+    assert {"replace-torch-attention", "add-a-task"} <= {x.stem for x in WITH_CODE}
 
 
 def test_decoding_page_names_every_mechanism_with_a_bounded_cache():

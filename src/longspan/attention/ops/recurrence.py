@@ -81,9 +81,11 @@ def mix(
         return _single_step(q, k, v, log_decay, step, delta, state)
     chunk = chunk_of(chunk, T)
     size = _piece_size(k, v, chunk)
-    optional = ([None] * -(-T // size) if x is None else x.split(size, 2) for x in (log_decay, step))
+    queries, keys, values = (x.split(size, 2) for x in (q, k, v))
+    absent = [None] * len(keys)
+    decays, steps = (absent if x is None else x.split(size, 2) for x in (log_decay, step))
     outs = list[Tensor]()
-    for piece in zip(*(x.split(size, 2) for x in (q, k, v)), *optional, strict=True):
+    for piece in zip(queries, keys, values, decays, steps, strict=True):
         out, state = _mix_chunks(*piece, delta=delta, state=state, chunk=chunk)
         outs.append(out)
     return outs[0] if len(outs) == 1 else torch.cat(outs, 2), state

@@ -200,7 +200,7 @@ def draw_chunk(
 
 
 class _ContextRecallTask(CausalTask):
-    """What the three forms share."""
+    """Base of the three forms: targets, rule and names of the tokens."""
 
     options: ContextRecallOptions
 

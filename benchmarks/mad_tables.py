@@ -1,0 +1,69 @@
+"""Render the table of docs/findings.md on the tasks of MAD, from results/mad-small.
+
+python benchmarks/mad_tables.py
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+from table_parts import replace_between, table
+
+from longspan.results import Result, load_results
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "results" / "mad-small"
+PAGE = ROOT / "docs" / "findings.md"
+OPEN = "<!-- mad, rendered by benchmarks/tables.py -->"
+TITLES = {
+    "noisy_recall": "noisy recall",
+    "fuzzy_recall": "fuzzy recall",
+    "compression": "compression",
+    "memorization": "memorization",
+}
+
+
+def main() -> None:
+    PAGE.write_text(replace_between(PAGE.read_text(), OPEN, render(load_results([RECORDS]))))
+
+
+def read_runs(runs: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
+    """Return the runs of the recipe by row and task, in the order of their seeds."""
+    cells: dict[tuple[str, str], list[Result]] = {}
+    for run in sorted(runs, key=lambda run: run.seed):
+        if run.task in TITLES and not run.overrides:
+            cells.setdefault((run.row_name, run.task), []).append(run)
+    return cells
+
+
+def render(runs: Sequence[Result]) -> list[str]:
+    """Return the table: a row for each mechanism by its mean, then what needs no model."""
+    cells = read_runs(runs)
+
+    def merit(row: str) -> float:
+        return fmean(run.score() for task in TITLES for run in cells[row, task])
+
+    rows = sorted({row for row, _ in cells}, key=merit, reverse=True)
+    lines = [[f"`{row}`", *(cell(cells[row, task]) for task in TITLES)] for row in rows]
+    first = {task: cells[rows[0], task][0] for task in TITLES}
+    rules = [(first[task].rules or {}).get("test", {}).get("last value") for task in TITLES]
+    lines += [
+        ["last value", *("–" if x is None else f"{100 * x:.1f}" for x in rules)],
+        ["a guess", *(f"{100 * first[task].chance:.1f}" for task in TITLES)],
+    ]
+    header = "| test accuracy, % | " + " | ".join(TITLES.values()) + " |"
+    return table(header, "|---|" + "---:|" * len(TITLES), lines)
+
+
+def cell(runs: Sequence[Result]) -> str:
+    """Return the mean and the range of the seeds, and the steps of those that ended early."""
+    values = [100 * run.score() for run in runs]
+    text = f"{fmean(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+    steps = [run.steps for run in runs if run.steps < run.config.training.steps]
+    if len(steps) < len(runs):
+        return text
+    return f"{text}, {min(steps):,} to {max(steps):,} steps"
+
+
+if __name__ == "__main__":
+    main()
