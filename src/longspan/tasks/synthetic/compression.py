@@ -14,7 +14,7 @@ from pydantic import PositiveInt
 from longspan.config import Length, NumExamples, setting, settings
 from longspan.data.sampling import CHUNK_SIZE, TokensAndTargets, check_vocab_size
 from longspan.tasks.base import Split
-from longspan.tasks.info import TaskInfo
+from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.registry import register
 from longspan.tasks.synthetic.generated import GeneratedOptions, GeneratedTask
 
@@ -70,6 +70,7 @@ class CompressionTask(GeneratedTask):
         metrics=("accuracy",),
         chance=1 / 15,
         head="reconstruction",
+        published=published_scores("compression"),
         notes=(
             "A diagnostic task, not part of Long Range Arena. Poli et al. select on the test "
             "split, score the marker too, which is always right, and average over the 16 classes: "

@@ -30,7 +30,7 @@ from longspan.data.store import Examples
 from longspan.errors import OptionError
 from longspan.metrics import Metric
 from longspan.tasks.base import Batch, Split
-from longspan.tasks.info import TaskInfo
+from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule
 from longspan.tasks.scoring import IGNORE
@@ -283,9 +283,9 @@ class _ContextRecallTask(CausalTask):
 
 _SOURCE = "generated, after Poli et al. 2024, https://arxiv.org/abs/2403.17844"
 _NOTES = (
-    "A diagnostic task, not part of Long Range Arena, for causal models. Poli et al. select on the "
-    "test split, and their accuracy is a mean over classes; here a validation split selects, and "
-    "the accuracy is that of the scored tokens."
+    "A diagnostic task, not part of Long Range Arena, for causal models. Chance is a guess among "
+    "the tokens of values. Poli et al. select on the test split, and their accuracy is a mean over "
+    "classes; here a validation split selects, and the accuracy is that of the scored tokens."
 )
 
 
@@ -330,6 +330,7 @@ class NoisyRecallTask(_ContextRecallTask):
         summary="Give the value of each key that has occurred before, among tokens of noise.",
         vocab_size=34,
         num_classes=34,
+        published=published_scores("noisy_recall"),
     )
 
 
@@ -355,4 +356,5 @@ class FuzzyRecallTask(_ContextRecallTask):
         summary="Give the values, of up to three tokens, of keys of several tokens seen before.",
         vocab_size=17,
         num_classes=17,
+        published=published_scores("fuzzy_recall"),
     )

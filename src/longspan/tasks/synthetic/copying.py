@@ -24,7 +24,7 @@ from longspan.data.store import Examples
 from longspan.errors import OptionError
 from longspan.tasks.base import Grouping, Split
 from longspan.tasks.grouping import group_by_ranges
-from longspan.tasks.info import TaskInfo
+from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule
 from longspan.tasks.synthetic.generated import GeneratedOptions, GeneratedTask
@@ -153,6 +153,7 @@ class CopyingTask(GeneratedTask):
         metrics=("accuracy",),
         chance=1 / 14,
         head="token_classification",
+        published=published_scores("copying"),
         notes=(
             "A diagnostic task, not part of Long Range Arena. Gu and Dao use length 4096 and "
             "generate every batch anew; here the examples of a split are fixed. Plain copying: "

@@ -12,7 +12,7 @@ from longspan.config import Length, NumExamples, setting, settings
 from longspan.data.sampling import CHUNK_SIZE, TokensAndTargets, check_vocab_size
 from longspan.errors import OptionError
 from longspan.tasks.base import Split
-from longspan.tasks.info import TaskInfo
+from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.registry import register
 from longspan.tasks.synthetic.generated import GeneratedOptions, GeneratedTask
 
@@ -90,6 +90,7 @@ class MemorizationTask(GeneratedTask):
         metrics=("accuracy",),
         chance=1 / 128,
         head="token_classification",
+        published=published_scores("memorization"),
         notes=(
             "A diagnostic task, not part of Long Range Arena: what the weights keep, not what a "
             "mechanism finds in its input. The seed of the data also draws the values. Poli et "

@@ -49,6 +49,7 @@ class NeedleTask(CopyingTask):
         vocab_size=18,
         num_classes=8,
         chance=1 / 8,
+        published=(),
         notes=(
             "A diagnostic task, not part of Long Range Arena. It asks whether information from "
             "any position reaches the last one; nothing has to be looked up by content. Kamradt "
