@@ -1,8 +1,9 @@
 """Render docs/benchmarks.md and, by `result_tables`, results/README.md and parts of README.md.
 
 `speedrun_tables` renders the table of docs/speedrun.md, `document_tables` that of
-docs/recipes/long-documents.md, `ladder_tables`, `recall_tables`,
-`state_tables`, `zero_layer_tables`, `length_tables` and `mad_tables` those of docs/findings.md;
+docs/recipes/long-documents.md, `ladder_tables`, `recall_tables`, `state_tables`,
+`zero_layer_tables`, `length_tables`, `mad_tables` and `duplication_tables` those of
+docs/findings.md;
 `step_chart`, `peer_chart` and `state_tables` draw pictures.
 
     python benchmarks/tables.py
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import data_tables
 import document_tables
+import duplication_tables
 import ladder_tables
 import length_tables
 import mad_tables
@@ -81,6 +83,7 @@ def main() -> None:
     PAGE.write_text(render())
     speedrun_tables.main()
     document_tables.main()
+    duplication_tables.main()
     ladder_tables.main()
     length_tables.write_page()
     mad_tables.main()

@@ -1,7 +1,9 @@
 """Mechanisms with other options for a while, on the same parameters: a longer memory, for example.
 
 Transformer-XL is evaluated with a longer memory than it is trained with (Dai et al. 2019, section
-4). Only options that decide no tensor can differ between training and evaluation.
+4), Reformer with more hashes (Kitaev et al. 2020, table 2). Only options that decide no tensor can
+differ between training and evaluation, but for random draws that nothing is trained for: a module
+names them in `drawn_buffers`.
 """
 
 import contextlib
@@ -48,7 +50,7 @@ class OtherOptions:
                 "these options instead"
             )
         self._inactive = [
-            (module, _attributes(twin))
+            (module, _attributes(twin), _drawn_buffers(twin))
             for module, twin in zip(attention.modules(), twin_mechanism.modules(), strict=True)
         ]
 
@@ -63,11 +65,13 @@ class OtherOptions:
 
     def _exchange(self) -> None:
         inactive = []
-        for module, attributes in self._inactive:
-            inactive.append((module, _attributes(module)))
+        for module, attributes, drawn in self._inactive:
+            inactive.append((module, _attributes(module), _drawn_buffers(module)))
             for name in inactive[-1][1]:
                 del vars(module)[name]
             vars(module).update(attributes)
+            for name, x in drawn.items():
+                setattr(module, name, x.to(getattr(module, name)))
         self._inactive = inactive
 
 
@@ -91,16 +95,26 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
     return {name: x for name, x in vars(module).items() if name not in _KEPT}
 
 
+def _drawn_buffers(module: nn.Module) -> dict[str, Tensor]:
+    """Return the random draws of a module, by name."""
+    return {name: getattr(module, name) for name in getattr(module, "drawn_buffers", ())}
+
+
 def _changed_tensors(trained: Attention, other: Attention) -> list[str]:
     """Return the reasons why two mechanisms cannot have the same tensors."""
     if [type(x) for x in trained.modules()] != [type(x) for x in other.modules()]:
         return ["they change its modules"]
+    drawn = {
+        f"{prefix}.{name}".lstrip(".")
+        for prefix, module in trained.named_modules()
+        for name in _drawn_buffers(module)
+    }
     reasons = []
     for kind in ("parameter", "buffer"):
         before, after = (dict(getattr(x, f"named_{kind}s")()) for x in (trained, other))
         reasons += [f"{kind} {name} is new" for name in after.keys() - before.keys()]
         reasons += [f"{kind} {name} is absent" for name in before.keys() - after.keys()]
-        for name in before.keys() & after.keys():
+        for name in (before.keys() & after.keys()) - drawn:
             one, two = before[name], after[name]
             if one.shape != two.shape:
                 shapes = f"the shape {tuple(two.shape)}, not {tuple(one.shape)}"

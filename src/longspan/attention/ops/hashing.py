@@ -39,6 +39,7 @@ class RotationHash(nn.Module):
     """Buckets from random directions, separate for every head and round."""
 
     rotations: Tensor
+    drawn_buffers = ("rotations",)
 
     def __init__(
         self,
