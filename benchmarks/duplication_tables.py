@@ -3,8 +3,8 @@
     longspan arena --protocol duplication-small --runs results --mechanisms \
         shared,reformer-1,reformer-2,reformer-4
     for f in results/duplication-small/duplication/*.json; do for h in 1 2 4 8; do \
-        longspan eval $f --runs results --set evaluation.chunk=8 --set evaluation.hashes=$h; done; \
-        longspan eval $f --runs results --set evaluation.chunk=128 --set evaluation.hashes=1; done
+        longspan eval $f --set evaluation.chunk=8 --set evaluation.hashes=$h; done; \
+        longspan eval $f --set evaluation.chunk=128 --set evaluation.hashes=1; done
     python benchmarks/duplication_tables.py
 """
 
@@ -48,7 +48,8 @@ def read_scores(folders: Sequence[Path]) -> Scores:
     for one in load_side_records(CrossEvaluation, folders):
         options = runs[one.config_hash, one.seed].config.mechanism.options
         place = setting_of(options), setting_of({**options, **one.mechanism_options})
-        scores.setdefault(place, []).append(100 * one.score.metrics[one.metric])
+        if place[0] != place[1]:
+            scores.setdefault(place, []).append(100 * one.score.metrics[one.metric])
     return scores
 
 

@@ -60,11 +60,13 @@ def cell(runs: Sequence[Result] | None) -> str:
     if not runs:
         return "–"
     values = [100 * run.score() for run in runs]
-    text = f"{fmean(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+    mean, ends = f"{fmean(values):.1f}", {f"{x:.1f}" for x in (min(values), max(values))}
+    text = mean if len(ends) == 1 else f"{mean} ({min(values):.1f} to {max(values):.1f})"
     steps = [run.steps for run in runs if run.steps < run.config.training.steps]
     if len(steps) < len(runs):
         return text
-    return f"{text}, {min(steps):,} to {max(steps):,} steps"
+    spans = dict.fromkeys(f"{x:,}" for x in (min(steps), max(steps)))
+    return f"{text}, {' to '.join(spans)} steps"
 
 
 if __name__ == "__main__":

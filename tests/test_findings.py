@@ -325,3 +325,42 @@ def test_picture_of_states_has_the_points_of_the_records(import_script):
     drawn = {(name, float(size), float(score)) for size, score, name in shown}
     rows = tables.points(cells)
     assert {(x["mechanism"], x["kibibytes"], x["accuracy"]) for x in rows} <= drawn
+
+
+def test_table_of_mad_is_that_of_the_records(import_script):
+    tables = import_script("mad_tables")
+    runs = load_results([tables.RECORDS])
+    assert tables.replace_between(FINDINGS, tables.OPEN, tables.render(runs)) == FINDINGS
+    cells = tables.read_runs(runs)
+    assert all(len(x) == 3 for x in cells.values())
+    noisy = {row: [100 * x.score() for x in cells[row, "noisy_recall"]] for row, _ in cells}
+    assert all(x.steps == 400 for x in cells["gated_delta", "noisy_recall"])
+    assert min(noisy["gated_delta"]) > 98
+    for row in ("local", "full"):
+        assert f"{min(noisy[row]):.1f} to {max(noisy[row]):.1f}" in PROSE
+    assert {f"{x:.1f}" for x in noisy["linear"]} == {"40.0"}
+    assert f"{statistics.mean(noisy['convolution']):.1f}" == "31.6"
+    assert all(
+        x.steps <= 200 for (_, task), y in cells.items() if task == "memorization" for x in y
+    )
+    means = {
+        row: statistics.mean(100 * x.score() for x in y)
+        for (row, task), y in cells.items()
+        if task == "compression"
+    }
+    assert max(means.values()) - means["convolution"] < 5
+
+
+def test_table_of_duplication_is_that_of_the_records(import_script):
+    tables = import_script("duplication_tables")
+    scores = tables.read_scores([tables.RECORDS])
+    assert tables.replace_between(FINDINGS, tables.OPEN, tables.render(scores)) == FINDINGS
+    assert len(scores) == 20
+    assert all(len(seeds) == 3 for seeds in scores.values())
+    means = {place: statistics.mean(seeds) for place, seeds in scores.items()}
+    learned = [tables.PAIRS, (8, 4), (8, 2)]
+    for hashes, said in ((8, "99.0 to 100.0 % with eight"), (1, "85.5 to 91.4 with one")):
+        found = [means[row, (8, hashes)] for row in learned]
+        assert said.startswith(f"{min(found):.1f} to {max(found):.1f}")
+        assert said in PROSE
+    assert max(max(x) for (row, _), x in scores.items() if row == (8, 1)) < 2
