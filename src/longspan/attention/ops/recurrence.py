@@ -81,26 +81,28 @@ def mix(
         return _single_step(q, k, v, log_decay, step, delta, state)
     chunk = chunk_of(chunk, T)
     size = _piece_size(k, v, chunk)
+    if size is None:
+        return _mix_chunks(q, k, v, log_decay, step, delta=delta, state=state, chunk=chunk)
     queries, keys, values = (x.split(size, 2) for x in (q, k, v))
     absent = [None] * len(keys)
     decays, steps = (absent if x is None else x.split(size, 2) for x in (log_decay, step))
-    outs = list[Tensor]()
+    outs: list[Tensor] = []
     for piece in zip(queries, keys, values, decays, steps, strict=True):
         out, state = _mix_chunks(*piece, delta=delta, state=state, chunk=chunk)
         outs.append(out)
-    return outs[0] if len(outs) == 1 else torch.cat(outs, 2), state
+    return torch.cat(outs, 2), state
 
 
-def _piece_size(k: Tensor, v: Tensor, chunk: int) -> int:
-    """Return how many tokens are computed at once: on a CPU those whose keys its cache holds.
+def _piece_size(k: Tensor, v: Tensor, chunk: int) -> int | None:
+    """Return how many tokens a CPU computes at once, those whose keys its cache holds.
 
-    Elsewhere, and where a graph of operators is recorded, it is all of them.
+    None: all of them, as on other devices and where a graph of operators is recorded.
     """
-    T = k.shape[2]
     if k.device.type != "cpu" or torch.compiler.is_compiling():
-        return T
+        return None
     numbers = k.shape[0] * k.shape[1] * max(k.shape[3], v.shape[3])
-    return min(T, max(PIECE // max(numbers, 1) // chunk, 1) * chunk)
+    size = max(PIECE // max(numbers, 1) // chunk, 1) * chunk
+    return size if size < k.shape[2] else None
 
 
 def _mix_chunks(

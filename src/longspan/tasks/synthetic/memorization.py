@@ -38,6 +38,7 @@ class MemorizationOptions(GeneratedOptions):
             OptionError: the options contradict each other.
         """
         check_vocab_size(self.vocabulary, "keys")
+        check_vocab_size(self.values + 1, "values")
         if self.length % 2:
             raise OptionError(f"length={self.length}; expected an even number, a marker a key")
         if self.values < self.keys:
