@@ -10,9 +10,8 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 
-from table_parts import replace_between, table
+from table_parts import mean_and_range, replace_between, table
 
 from longspan.results import CrossEvaluation, Result, load_results, load_side_records
 
@@ -61,20 +60,11 @@ def render(scores: Scores) -> list[str]:
     """Return the table: a row for each setting of the training, a column for the evaluation."""
     trained = [x for x in SETTINGS if (x, x) in scores]
     lines = [
-        [f"{SETTINGS[row]}", *(cell(scores.get((row, column))) for column in SETTINGS)]
+        [SETTINGS[row], *(mean_and_range(scores[row, column]) for column in SETTINGS)]
         for row in trained
     ]
     header = "| trained with | " + " | ".join(SETTINGS.values()) + " |"
     return table(header, "|---|" + "---:|" * len(SETTINGS), lines)
-
-
-def cell(values: Sequence[float] | None) -> str:
-    """Return the mean and the range of the seeds."""
-    if not values:
-        return "–"
-    mean = f"{fmean(values):.1f}"
-    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
-    return mean if low == high else f"{mean} ({low} to {high})"
 
 
 if __name__ == "__main__":

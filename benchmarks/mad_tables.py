@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from table_parts import replace_between, table
+from table_parts import mean_and_range, replace_between, table
 
 from longspan.results import BASELINE, Result, load_results
 
@@ -59,9 +59,7 @@ def cell(runs: Sequence[Result] | None) -> str:
     """Return the mean and the range of the seeds, and the steps if all ended early."""
     if not runs:
         return "–"
-    values = [100 * run.score() for run in runs]
-    mean, ends = f"{fmean(values):.1f}", {f"{x:.1f}" for x in (min(values), max(values))}
-    text = mean if len(ends) == 1 else f"{mean} ({min(values):.1f} to {max(values):.1f})"
+    text = mean_and_range([100 * run.score() for run in runs])
     steps = [run.steps for run in runs if run.steps < run.config.training.steps]
     if len(steps) < len(runs):
         return text

@@ -1,6 +1,7 @@
 """Parts of the tables of benchmarks: Markdown, numbers, the environment of a record."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from statistics import fmean
 
 CLOSE = "<!-- end -->"
 
@@ -20,6 +21,12 @@ def mebibytes(value: int | None) -> str:
 
 def percent(share: float, error: float) -> str:
     return f"{100 * share:.2f} ± {100 * error:.2f}"
+
+
+def mean_and_range(values: Sequence[float]) -> str:
+    """Return the mean, and the least and largest of the seeds where they are printed apart."""
+    mean, low, high = (f"{x:.1f}" for x in (fmean(values), min(values), max(values)))
+    return mean if low == high else f"{mean} ({low} to {high})"
 
 
 def replace_between(page: str, start: str, lines: Iterable[str]) -> str:

@@ -184,7 +184,6 @@ def measured(name: str) -> str:
         f"| {x.length:,} | {1e3 * x.median:,.0f} | {ratio_text(speed_over_full(x))} | "
         f"{ratio_text(memory_over_full(x))} | {share_text(x.useful)} |"
         for x in layers(name)
-        if x.median is not None
     ]
     if not rows:
         return ""

@@ -55,7 +55,8 @@ def test_task_and_recipe_of_their_page_run_in_the_arena(tmp_path):
 
 
 def test_recipes_have_code():
-    assert {"replace-torch-attention", "add-a-task"} <= {x.stem for x in WITH_CODE}
+    named = {"replace-torch-attention", "decode-with-a-bounded-cache", "add-a-task"}
+    assert named <= {x.stem for x in WITH_CODE}
 
 
 def test_decoding_page_names_every_mechanism_with_a_bounded_cache():

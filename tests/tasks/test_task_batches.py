@@ -258,8 +258,11 @@ def test_metadata_of_every_task_is_complete(name):
             assert protocols == of_papers.get(name, set())
     keys = [(one.mechanism, one.source, one.metric) for one in info.published]
     assert len(set(keys)) == len(keys)
-    bounds = (0.5, 60) if info.head == "causal_lm" else (0.1, 1)
-    assert all(bounds[0] < one.value <= bounds[1] and one.source for one in info.published)
+    bounds = (0.5, 60) if info.head == "causal_lm" else (0.1, 0.9)
+    above = {"copying": 0.959, "noisy_recall": 1.0}.get(name)  # solved as published
+    values = [one.value for one in info.published if one.value != above]
+    assert all(bounds[0] < x < bounds[1] for x in values)
+    assert all(one.source for one in info.published)
     assert task.length > 0
     for field in dataclasses.fields(task.Options):
         assert field.metadata["help"]

@@ -16,10 +16,8 @@ from longspan.data.sampling import CHUNK_SIZE, TokensAndTargets, check_vocab_siz
 from longspan.tasks.base import Split
 from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.registry import register
-from longspan.tasks.synthetic.generated import GeneratedOptions, GeneratedTask
-
-MARKER = 1
-_FIRST_SYMBOL = 2  # ids 0 and 1 are padding and the marker
+from longspan.tasks.synthetic.generated import GeneratedOptions
+from longspan.tasks.synthetic.symbols import FIRST_SYMBOL, MARKER, MarkedSymbolsTask
 
 
 @settings
@@ -38,7 +36,7 @@ class CompressionOptions(GeneratedOptions):
         Raises:
             OptionError: there are too many symbols.
         """
-        check_vocab_size(_FIRST_SYMBOL + self.symbols, "symbols")
+        check_vocab_size(FIRST_SYMBOL + self.symbols, "symbols")
 
 
 def draw_chunk(options: CompressionOptions, draws: np.random.Generator) -> TokensAndTargets:
@@ -47,13 +45,13 @@ def draw_chunk(options: CompressionOptions, draws: np.random.Generator) -> Token
     The target of a symbol of class c is c + 1; that of the marker is 0.
     """
     symbols = draws.integers(0, options.symbols, (CHUNK_SIZE, options.length), np.uint16)
-    tokens, targets = symbols + np.uint16(_FIRST_SYMBOL), symbols + np.uint16(1)
+    tokens, targets = symbols + np.uint16(FIRST_SYMBOL), symbols + np.uint16(1)
     tokens[:, -1], targets[:, -1] = MARKER, 0
     return tokens, targets
 
 
 @register
-class CompressionTask(GeneratedTask):
+class CompressionTask(MarkedSymbolsTask):
     """Random symbols, which one state has to hold."""
 
     Options = CompressionOptions
@@ -79,16 +77,6 @@ class CompressionTask(GeneratedTask):
     )
 
     @property
-    def vocab_size(self) -> int:
-        """Number of token ids, padding included."""
-        return _FIRST_SYMBOL + self.options.symbols
-
-    @property
-    def num_classes(self) -> int:
-        """Number of symbols."""
-        return self.options.symbols
-
-    @property
     def model_fields(self) -> dict[str, Any]:
         """Fields of a model whose pooled state is that of the marker."""
         return {**super().model_fields, "pooling": "last"}
@@ -101,7 +89,3 @@ class CompressionTask(GeneratedTask):
         """Return the symbols."""
         _, targets = self._tokens_and_targets(split, row)
         return " ".join(f"s{target - 1}" for target in targets if target)
-
-    def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
-        """Return the names of the symbols, and a bar for the marker."""
-        return [f"s{x - _FIRST_SYMBOL}" if x >= _FIRST_SYMBOL else "|" for x in ids.tolist()]

@@ -33,7 +33,6 @@ from longspan.tasks.base import Batch, Split
 from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule
-from longspan.tasks.scoring import IGNORE
 from longspan.tasks.synthetic.generated import CausalTask, GeneratedOptions
 
 BLANK = 1
@@ -137,16 +136,14 @@ def _draw_pairs(options: ContextRecallOptions, split: Split, draws: np.random.Ge
     smallest = 1 if split == "train" else options.key_size
     shape = CHUNK_SIZE, (options.length + 1) // (smallest + 1) + 1
     largest = options.key_size + options.value_size
-    flat = {
-        "keys": (options.keys, options.key_size, _FIRST_KEY),
-        "values": (options.values, options.value_size, options.first_value),
-    }
-    tokens = {
-        name: (first + sample_distinct(draws, shape[0] * shape[1], *sizes)).reshape(*shape, -1)
-        for name, (*sizes, first) in flat.items()
-    }
+
+    def draw_words(count: int, size: int, first: int) -> np.ndarray:
+        words = sample_distinct(draws, shape[0] * shape[1], count, size)
+        return (first + words).reshape(*shape, size)
+
     return _Pairs(
-        **tokens,
+        keys=draw_words(options.keys, options.key_size, _FIRST_KEY),
+        values=draw_words(options.values, options.value_size, options.first_value),
         key_sizes=draws.integers(smallest, options.key_size + 1, shape),
         value_sizes=draws.integers(1, options.value_size + 1, shape),
         noise=options.first_noise + draws.integers(0, max(options.noise, 1), (*shape, largest)),
@@ -248,15 +245,10 @@ class _ContextRecallTask(CausalTask):
             DataError: a row has changed on disk since it was written.
         """
         batch = super().collate(examples, rows, draw)
-        if draw is None:
-            return batch
-        ids, mask = batch.inputs["input_ids"], batch.inputs["attention_mask"]
-        targets = batch.targets.clone()
-        # The token after the last one is the stored target.
-        targets[:, :-1] = ids[:, 1:].masked_fill(~mask[:, 1:], IGNORE)
-        last = mask.sum(1, keepdim=True) - 1
-        targets.scatter_(1, last, batch.targets.gather(1, last))
-        return dataclasses.replace(batch, targets=targets)
+        if draw is not None:
+            last = self.length - 1  # what follows the last token is the stored target
+            batch.targets[:, :last] = batch.inputs["input_ids"][:, 1 : last + 1]
+        return batch
 
     def class_name(self, label: int) -> str:
         """Return the token of an id."""

@@ -16,9 +16,7 @@ from longspan.tasks.base import Split
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.registry import register
 from longspan.tasks.synthetic.generated import CausalTask, GeneratedOptions
-
-MARKER = 1
-_FIRST_SYMBOL = 2  # ids 0 and 1 are padding and the marker
+from longspan.tasks.synthetic.symbols import FIRST_SYMBOL, MARKER, MarkedSymbolsTask
 
 
 @settings
@@ -36,7 +34,7 @@ class DuplicationOptions(GeneratedOptions):
         Raises:
             OptionError: the options contradict each other.
         """
-        check_vocab_size(_FIRST_SYMBOL + self.symbols, "symbols")
+        check_vocab_size(FIRST_SYMBOL + self.symbols, "symbols")
         if self.length % 2 or self.length < 4:
             raise OptionError(f"length={self.length}; expected an even number of 4 or more")
 
@@ -48,14 +46,14 @@ def draw_chunk(options: DuplicationOptions, draws: np.random.Generator) -> Token
     """
     half = options.length // 2
     symbols = draws.integers(0, options.symbols, (CHUNK_SIZE, half - 1), np.uint16)
-    first = np.pad(symbols + np.uint16(_FIRST_SYMBOL), ((0, 0), (1, 0)), constant_values=MARKER)
+    first = np.pad(symbols + np.uint16(FIRST_SYMBOL), ((0, 0), (1, 0)), constant_values=MARKER)
     targets = np.zeros((CHUNK_SIZE, options.length), np.uint16)
     targets[:, half:-1] = symbols + 1
     return np.concatenate((first, first), 1), targets
 
 
 @register
-class DuplicationTask(CausalTask):
+class DuplicationTask(MarkedSymbolsTask, CausalTask):
     """Words of 511 symbols, written twice."""
 
     Options = DuplicationOptions
@@ -79,16 +77,6 @@ class DuplicationTask(CausalTask):
         ),
     )
 
-    @property
-    def vocab_size(self) -> int:
-        """Number of token ids, padding included."""
-        return _FIRST_SYMBOL + self.options.symbols
-
-    @property
-    def num_classes(self) -> int:
-        """Number of symbols."""
-        return self.options.symbols
-
     def draw_chunk(self, split: Split, draws: np.random.Generator) -> TokensAndTargets:
         """Draw the tokens and targets of a chunk of examples."""
         return draw_chunk(self.options, draws)
@@ -97,7 +85,3 @@ class DuplicationTask(CausalTask):
         """Return the tokens of both halves."""
         tokens, _ = self._tokens_and_targets(split, row)
         return " ".join(self.ids_to_tokens(np.array(tokens)))
-
-    def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
-        """Return the names of the symbols, and a bar for the marker."""
-        return [f"s{x - _FIRST_SYMBOL}" if x >= _FIRST_SYMBOL else "|" for x in ids.tolist()]
