@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from contract import HEAD_DIM, HEADS, assert_near, build_small, qkv
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from longspan.attention import Inputs, LayerInput, build, recurrence
 from longspan.attention.ops import recurrence as engine
@@ -130,6 +131,33 @@ def test_float32_is_exact_under_rare_and_extreme_decays(decay, delta, largest):
     assert_near(out.double(), expected, "outputs", 3e-6)
     out.sum().backward()
     assert all(x.grad.isfinite().all() for x in inputs)
+
+
+@every_rule
+@pytest.mark.parametrize("size", [1, 2, 4, 32, 64])
+def test_float32_is_exact_in_blocks_of_every_size(size, delta):
+    """Decays are those that just fit a block: twice as many tokens exceed its range."""
+    q, k, v, g, beta = draw(T, "channel")
+    g = (0.1 * torch.rand_like(g) - 1) * engine.RANGE / size
+    assert engine._block_size(g[:, :, :128].unflatten(2, (-1, 64))) == size
+    inputs = [x.requires_grad_() for x in (q, k, v, g, beta)]
+    singles = [x.detach().float().requires_grad_() for x in inputs]
+    expected, _ = run_formula(*inputs, delta)
+    out, _ = mix(*singles, delta=delta)
+    assert_near(out.double(), expected, "outputs", 3e-6)
+    got = torch.autograd.grad(out.sum(), singles)
+    for a, b in zip(got, torch.autograd.grad(expected.sum(), inputs), strict=True):
+        assert_near(a.double(), b, "gradient", 1e-5)
+
+
+def test_decays_that_cannot_be_read_have_blocks_of_one_token():
+    """A graph of operators must not depend on values; a chunk of extreme decays cannot."""
+    g = torch.full((2, 64, 4), -1e-3)
+    assert engine._block_size(g) == 64
+    with FakeTensorMode() as fake:
+        assert engine._block_size(fake.from_tensor(g)) == 1
+    assert torch.func.vmap(lambda x: x + engine._block_size(x))(g).allclose(g + 1)
+    assert engine._block_size(torch.full((2, 64, 4), torch.nan)) == 1
 
 
 @pytest.mark.parametrize("decay", [[0.5], [0.5, 0.0, 0.5], [0.5, 1.1, 0.5], [0.5, -1.0, 0.5]])

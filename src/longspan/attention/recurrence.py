@@ -7,7 +7,7 @@ from torch import Tensor
 
 from longspan.attention.masking import zero_masked
 from longspan.attention.ops.precision import at_least_float32
-from longspan.attention.ops.recurrence import CHUNK, mix, mix_both_ways
+from longspan.attention.ops.recurrence import mix, mix_both_ways
 from longspan.attention.refusals import mask_refusals, tensors_refusals
 from longspan.errors import InputError
 from longspan.shapes import Bool, Float
@@ -24,7 +24,7 @@ def recurrence(
     causal: bool = True,
     mask: Bool[Tensor, "B T"] | None = None,
     state: Float[Tensor, "B H D E"] | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H D E"] | None]:
     """Run S_t = D_t S_{t-1} + beta_t k_t (v_t - D_t S_{t-1}^T k_t)^T, o_t = S_t^T q_t, in chunks.
 
@@ -42,7 +42,8 @@ def recurrence(
             which a token itself counts once without the delta rule.
         mask: True at real tokens; others write, remove and decay nothing, and their rows are zero.
         state: S after earlier tokens, with causal=True; None: zeros.
-        chunk: tokens that are compared directly, a power of two.
+        chunk: tokens that are compared directly, a power of two; None: 32 or 64, what takes less
+            time.
 
     Returns:
         Outputs in the dtype of v, and the state after the last token; None with causal=False.
@@ -103,6 +104,6 @@ def _refusals(
         elif not x.is_floating_point() or x.device != q.device:
             place = f"{x.dtype} on {x.device}"
             reasons.append(f"{name} must be floating and on {q.device}, got {place}")
-    if type(chunk) is not int or chunk < 1 or chunk & (chunk - 1):
+    if chunk is not None and (type(chunk) is not int or chunk < 1 or chunk & (chunk - 1)):
         reasons.append(f"chunk must be a power of two, got {chunk!r:.20}")
     return reasons

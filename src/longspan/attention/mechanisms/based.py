@@ -30,7 +30,13 @@ from longspan.attention.ops.feature_maps import (
     taylor_features,
     taylor_weights,
 )
-from longspan.attention.ops.open_sizes import fit_block, pad_to_blocks, resize, split_blocks
+from longspan.attention.ops.open_sizes import (
+    fit_block,
+    is_open,
+    pad_to_blocks,
+    resize,
+    split_blocks,
+)
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.recurrence import CHUNK
 from longspan.attention.ops.softmax import pair_mask
@@ -101,36 +107,53 @@ class BasedAttention(Attention):
         """Return the rows of queries that end with the keys, after those of the summary.
 
         A block is at least as long as the window, so that near keys are in neighboring blocks.
+        Queries of a step are compared with all keys where these are few.
         """
         T, S = q.shape[2], k.shape[2]
-        block = fit_block(max(CHUNK, self.window), S)
         real = k.new_ones(1, S, dtype=torch.bool) if real is None else real
-        zq, zk = self._projected(q, k)
+        (zq, zk), v, real = self._projected(q, k), _with_ones(v), real[:, None, :, None]
+        block = fit_block(max(CHUNK, self.window), S)
+        if not is_open(S) and T < S <= 2 * block:
+            tokens = [y[:, :, None] for y in (q, zq, k, zk, v, real)]
+            distant = None if summary is None else summary[:, :, None]
+            return self._mix(tokens, distant, S - T)[:, :, 0]
         q, zq = (split_blocks(F.pad(y, (0, 0, S - T, 0)), block) for y in (q, zq))
-        v, real = _with_ones(v), real[:, None, :, None]
         fk = taylor_features(split_blocks(zk, block)) * split_blocks(real, block)
         distant = self._distant_sums(fk.mT @ split_blocks(v, block), summary)
         sides = block, block, 0 if self.causal else block
-        k, zk, v, real = (gather_runs(pad_to_blocks(y, block), *sides) for y in (k, zk, v, real))
-        near, level, weights = self._neighbors(q, zq, k, zk, real)
-        rest = taylor_features(zq) @ distant + weights @ v
+        keys = (gather_runs(pad_to_blocks(y, block), *sides) for y in (k, zk, v, real))
+        out = self._mix([q, zq, *keys], distant, block)
+        return resize(out.flatten(2, 3), S)[:, :, S - T :]
+
+    def _mix(self, tokens: list[Tensor], distant: Tensor | None, before: int):
+        """Return the rows of blocks (B, H, blocks, block, E) from near keys and distant sums.
+
+        Args:
+            tokens: q, its projection, k, its projection, v and the mask of each block.
+            distant: sums of all other keys (B, H, 1 or blocks, M, E + 1), or None.
+            before: keys of a block before its first query.
+        """
+        q, zq, k, zk, v, real = tokens
+        near, level, weights = self._neighbors(q, zq, k, zk, real, before)
+        rest = weights @ v
+        if distant is not None:
+            rest = rest + taylor_features(zq) @ distant
         # The larger of both parts is near one, so that no row underflows. Each Taylor weight is at
         # least 1/2: the level of a row with any is above -1.
         top = torch.maximum(level, rest[..., -1:].detach().clamp(min=0).log())
         top = finite_level(top)
         total = near @ v * (level - top).exp() + rest * (-top).clamp(max=1).exp()
-        out = divide(total[..., :-1], total[..., -1:])
-        return resize(out.flatten(2, 3), S)[:, :, S - T :]
+        return divide(total[..., :-1], total[..., -1:])
 
-    def _neighbors(self, q, zq, k, zk, real):
-        """Return weights of keys in neighboring blocks (B, H, blocks, block, 2 or 3 blocks).
+    def _neighbors(self, q, zq, k, zk, real, before: int):
+        """Return weights of near keys (B, H, blocks, block, S).
 
         Returns:
             Exponential weights within the window, relative to a level of the row, the level, and
             Taylor weights beyond the window.
         """
         i = torch.arange(q.shape[3], device=q.device)[:, None]
-        j = torch.arange(k.shape[3], device=q.device) - q.shape[3]
+        j = torch.arange(k.shape[3], device=q.device) - before
         allowed = real.mT & (j <= i) if self.causal else real.mT
         is_near = (i - j).abs() <= self.window
         scores = q @ k.mT * q.shape[-1] ** -0.5

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from longspan.attention.base import Inputs, Traits, register
 from longspan.attention.mechanisms.full import FullAttention
-from longspan.attention.ops.open_sizes import resize
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.value_norms import ValueNorm
 
@@ -66,22 +65,22 @@ class DifferentialAttention(FullAttention):
         self.norm = HeadNorm(1 - self.lambda_init) if output_norm else None
 
     def attend(self, x):
-        """Call torch, with halves as wide as the values: its fused kernels require that."""
+        """Call torch twice; no key or value is copied."""
         wide = x
         if x.q.device.type == "cpu":
             # Rows may nearly cancel, and gradients in half precision are slow there.
             q, k, v = (at_least_float32(y) for y in x[:3])
             wide = x._replace(q=q, k=k, v=v)
-        rows = FullAttention.attend(self, _split_heads(wide))
-        return self._subtract(rows).to(x.v.dtype)
+        rows = (FullAttention.attend(self, part) for part in _parts(wide))
+        return self._subtract(*rows).to(x.v.dtype)
 
     def reference(self, x):
         """Apply the formula with both matrices of weights."""
-        return self._subtract(FullAttention.reference(self, _split_heads(x)))
+        return self._subtract(*(FullAttention.reference(self, part) for part in _parts(x)))
 
-    def _subtract(self, rows: Tensor) -> Tensor:
-        """Combine the rows of the first and of the second softmaxes (B, 2 H, T, E)."""
-        first, second = at_least_float32(rows).chunk(2, dim=1)
+    def _subtract(self, first: Tensor, second: Tensor) -> Tensor:
+        """Combine the rows of both softmaxes (B, H, T, E)."""
+        first, second = map(at_least_float32, (first, second))
         products = self.lambda_vectors.to(first.dtype).prod(1).sum(-1).exp()
         difference = first - (products[0] - products[1] + self.lambda_init) * second
         return difference if self.norm is None else self.norm.normalize_values(difference)
@@ -103,15 +102,11 @@ class HeadNorm(ValueNorm):
         return F.rms_norm(x, x.shape[-1:], eps=1e-5) * self.factor
 
 
-def _split_heads(x: Inputs) -> Inputs:
-    """Return twice the heads: the first parts of queries and keys, then the second parts.
+def _parts(x: Inputs) -> list[Inputs]:
+    """Return the inputs of both softmaxes: queries without the features of the other.
 
-    Zeros fill up D features. Products are divided by sqrt(D) later, so sqrt(2) corrects them; where
-    D is a power of four, torch then scales exactly, so that its two passes round alike.
+    Products are divided by sqrt(D) later, so sqrt(2) corrects them.
     """
-    width = x.q.shape[3]
-    q, k = (
-        torch.cat([resize(y[..., i::2], width, dim=3) for i in (0, 1)], dim=1)
-        for y in (x.q * 2**0.5, x.k)
-    )
-    return x._replace(q=q, k=k, v=torch.cat([x.v, x.v], dim=1))
+    odd = torch.arange(x.q.shape[3], device=x.q.device) % 2 == 1
+    q = x.q * 2**0.5
+    return [x._replace(q=q.masked_fill(others, 0)) for others in (odd, ~odd)]

@@ -24,13 +24,17 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
+from longspan.attention.derivatives import has_transforms
 from longspan.attention.ops.open_sizes import fit_block, is_open, resize, split_blocks
 from longspan.attention.ops.precision import at_least_float32
 
 CHUNK = 64  # tokens compared directly; a power of two
+NARROW = 64  # width of a head up to which a CPU takes less time with half as many
 PIECE = 1 << 18  # numbers of the keys that a CPU computes with at once: a megabyte, in its cache
 SMALL = 2  # rows of blocks whose products are sums of elementwise ones
+RANGE = 32.0  # sum of decays of a block whose tokens are compared in one product
 
 
 class Decays(NamedTuple):
@@ -56,7 +60,7 @@ def mix(
     *,
     delta: bool = False,
     state: Tensor | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run the recurrence over a sequence, in chunks.
 
@@ -68,7 +72,8 @@ def mix(
         beta: step sizes (B, H, T); None: ones.
         delta: whether a key first removes what the state holds for it.
         state: S after earlier tokens (B, H, D, E); None: zeros.
-        chunk: C, a power of two; fewer tokens take a smaller one.
+        chunk: C, a power of two; fewer tokens take a smaller one. None: the fastest, see
+            `fastest_chunk`.
 
     Returns:
         Outputs (B, H, T, E), and the state after the last token.
@@ -79,6 +84,10 @@ def mix(
     v = v if step is None else v * step
     if not is_open(T) and T == 1:
         return _single_step(q, k, v, log_decay, step, delta, state)
+    if chunk is None:
+        width = max(k.shape[3], v.shape[3])
+        is_plain = (log_decay is None and not delta) or k.device.type != "cpu"
+        chunk = CHUNK if is_plain else fastest_chunk(width)
     chunk = chunk_of(chunk, T)
     size = _piece_size(k, v, chunk)
     if size is None:
@@ -145,7 +154,7 @@ def mix_both_ways(
     beta: Tensor | None = None,
     *,
     delta: bool = False,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
     run: Callable[..., Tensor] | None = None,
 ) -> Tensor:
     """Return the sum of the recurrence in both directions, (B, H, T, E); arguments as of `mix`.
@@ -168,6 +177,11 @@ def mix_both_ways(
         return out
     weight = (at_least_float32(q) * k).sum(-1, keepdim=True)
     return out - (weight if beta is None else weight * beta[..., None]) * v
+
+
+def fastest_chunk(width: int) -> int:
+    """Return the tokens that a CPU compares directly where there are decays or the delta rule."""
+    return CHUNK // 2 if width <= NARROW else CHUNK
 
 
 def chunk_of(chunk: int, length: int) -> int:
@@ -209,13 +223,13 @@ def _decayed(q: Tensor, k: Tensor, g: Tensor | None) -> Decays:
 
 
 def _channel_decays(q: Tensor, k: Tensor, g: Tensor) -> Decays:
-    """Compute `_decayed` with one decay per channel, from single tokens to halves of the chunk.
+    """Compute `_decayed` with one decay per channel, from blocks of tokens to halves of the chunk.
 
     Queries of a second half meet keys of the first in one product: keys decay to the end of their
     half, queries from there on.
     """
-    products = (q * k).sum(-1, keepdim=True)[..., None]  # blocks of one token: (..., C, 1, 1)
-    q, k, start, end = (x.unsqueeze(-2) for x in (q, k, g, torch.zeros_like(g)))
+    q, k, g = (x.unflatten(-2, (-1, _block_size(g))) for x in (q, k, g))
+    products, start, end = _within_blocks(q, k, g)
     while start.shape[-3] > 1:
         (_, q2), (k1, _), corners = _halves(q), _halves(k), _halves(products)
         (start1, start2), (end1, end2) = _halves(start), _halves(end)
@@ -226,6 +240,34 @@ def _channel_decays(q: Tensor, k: Tensor, g: Tensor) -> Decays:
         start = torch.cat([start1, start2 + start1[..., -1:, :]], -2)
         q, k = (x.unflatten(-3, (-1, 2)).flatten(-3, -2) for x in (q, k))
     return Decays(products.squeeze(-3), start.squeeze(-3).exp(), end.squeeze(-3).exp())
+
+
+def _block_size(g: Tensor) -> int:
+    """Return how many tokens `_within_blocks` compares, by the strongest decay of the blocks.
+
+    One token where values are not to be read: on other devices and where operators are recorded.
+    """
+    size, recorded = g.shape[-2], torch.compiler.is_compiling() or has_transforms()
+    if g.device.type != "cpu" or recorded or isinstance(g, FakeTensor):
+        return 1
+    g = g.detach()
+    while size > 1 and not bool((g.unflatten(-2, (-1, size)).sum(-2) >= -RANGE).all()):
+        size //= 2
+    return size
+
+
+def _within_blocks(q: Tensor, k: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return products within blocks (..., m, D), and log decays from their start and to their end.
+
+    Decays are counted from the middle of a block, to queries and from keys: sums of at most `RANGE`
+    overflow in neither, and are exact to the rounding of such a sum.
+    """
+    if q.shape[-2] == 1:
+        return (q * k).sum(-1, keepdim=True), g, torch.zeros_like(g)
+    start, middle = g.cumsum(-2), g.shape[-2] // 2
+    shift = start - start[..., middle : middle + 1, :].detach()
+    products = _products(q * shift.exp(), k * (-shift).exp()).tril()
+    return products, start, start[..., -1:, :] - start
 
 
 def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
