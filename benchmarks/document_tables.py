@@ -28,6 +28,8 @@ TITLES = {
     "head": "first 512",
     "head_tail": "first 128 and last 384",
     "words": "words alone, no layers",
+    "pretrained whole": "pretrained here on 512 tokens, whole",
+    "pretrained head": "pretrained here, first 512",
     "TF-IDF": "TF-IDF, logistic regression",
     "constant": "most frequent class",
 }
@@ -58,6 +60,8 @@ def way(row: dict) -> str:
         name = "words"
     elif name == "disjoint":
         name = options.get("pooling", "mean")
+    elif "from" in options:
+        name = "pretrained whole" if name == "local" else "pretrained head"
     elif name == "local":
         name = options.get("truncation", "head" if options["length"] == 512 else "whole")
     return TITLES[name]

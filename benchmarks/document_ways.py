@@ -7,6 +7,10 @@ and articles are split by content, with larger shares for the smaller set. Novel
 excerpts, of which the model names the author: the earliest of an author's three novels is training,
 the next validation, the last test. `longspan finetune --compare` does the rest. The same command
 resumes. Posts fit 640 words, so that they are read whole, and as words alone.
+
+Two further ways start from an encoder with full attention over 512 tokens that is pretrained here
+first, on reviews, papers and the novels of training: the first 512 tokens of a document, and the
+whole, by the same encoder with local attention.
 """
 
 import argparse
@@ -30,6 +34,22 @@ NOVELS = "100_english_novels.tar.zst"
 EXCERPTS = {"train": 24, "validation": 6, "test": 6}  # of a novel
 EXCERPT = 1_000  # words
 POSTS, WORDS = "posts", ("--set", "model.num_hidden_layers=0")
+CORPUS = "mixed"
+ENCODER = {
+    "model.hidden_size": 128,
+    "model.num_attention_heads": 2,
+    "model.intermediate_size": 512,
+    "model.classifier_hidden_size": 128,
+    "task.length": 512,
+    "training.steps": 3_000,
+    "training.learning_rate": 1e-3,
+}
+# The largest rate that Turc et al. 2019 (https://arxiv.org/abs/1908.08962) try for small encoders.
+TUNING = {"training.learning_rate": 3e-4, "training.steps": 600}
+HEAD, WHOLE = (
+    ("--set", "task.length=512"),
+    ("--mechanism", "local", "--set", "mechanism.window=128"),
+)
 Rows = Iterable[tuple[str, str]]  # texts and classes
 
 
@@ -42,20 +62,47 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    for name in args.sets:
-        options = SETS[name](args.data, args.folder)
-        for seed in args.seeds:
-            for way in [(), WORDS] if name == POSTS else [("--compare",)]:
-                command = [
-                    *(sys.executable, "-m", "longspan", "finetune", *options, *way),
-                    *("--name", name, "--seed", f"{seed}", "--runs", f"{args.folder / 'runs'}"),
-                    *("--cache", f"{args.folder / 'cache'}"),
-                ]
-                subprocess.run(command, check=True)
+    start = (f"{pretrain(args.data, args.folder)}", *changes(TUNING))
+    for seed in args.seeds:
+        for name in args.sets:
+            options = *SETS[name](args.data, args.folder), "--name", name, "--seed", f"{seed}"
+            new = [(), WORDS] if name == POSTS else [("--compare",)]
+            old = [(*start, *WHOLE)] if name == POSTS else [(*start, *WHOLE), (*start, *HEAD)]
+            for way in (*new, *old):
+                run(args.folder, "finetune", *way, *options)
     if args.out:
         rows = list(read_rows(args.folder / "runs"))
         record = {"environment": environment(torch.device("cpu")), "rows": rows}
         write_record(record, args.out)
+
+
+def run(folder: Path, *words: str) -> None:
+    """Run a command with the runs and the cache of a folder."""
+    where = ("--runs", f"{folder / 'runs'}", "--cache", f"{folder / 'cache'}")
+    subprocess.run([sys.executable, "-m", "longspan", *words, *where], check=True)
+
+
+def changes(values: dict) -> list[str]:
+    return [word for pair in values.items() for word in ("--set", "{}={}".format(*pair))]
+
+
+def pretrain(data: Path, folder: Path) -> Path:
+    """Pretrain an encoder on reviews, papers and novels of training; return its record."""
+    texts, record = folder / "texts", folder / "runs" / "pretrain" / CORPUS
+    if not texts.is_dir():
+        texts.mkdir()
+        for author, novels in read_novels(data).items():
+            (texts / f"{author}.txt").write_text(novels[0])
+        reviews, papers = (
+            next(data.rglob("imdb/full/train.parquet")),
+            next(data.rglob("papers.parquet")),
+        )
+        paths = [f"{x}" for x in (texts, reviews, papers)]
+        cache = ("--cache", f"{folder / 'cache'}")
+        words = ("data", "import", "corpus", *paths, "--text", "text", "--name", CORPUS, *cache)
+        subprocess.run([sys.executable, "-m", "longspan", *words], check=True)
+    run(folder, "pretrain", "full", CORPUS, *changes(ENCODER))
+    return next(record.glob("full-*.json"))
 
 
 def read_rows(folder: Path) -> Iterator[dict]:
@@ -98,8 +145,8 @@ def write_articles(data: Path, folder: Path) -> list[str]:
     return ["--data", f"{write_table(folder / 'articles.csv', rows)}", *shares]
 
 
-def write_novels(data: Path, folder: Path) -> list[str]:
-    """Write excerpts of novels with their authors, a table for each split; return options."""
+def read_novels(data: Path) -> dict[str, list[str]]:
+    """Return the novels of each author of three, by year."""
     archive = next(data.rglob(NOVELS))
     novels = defaultdict(list)  # years and texts by author
     unpacked = subprocess.run(["zstd", "-dc", archive], check=True, capture_output=True).stdout
@@ -110,13 +157,21 @@ def write_novels(data: Path, folder: Path) -> list[str]:
                 assert content is not None
                 text = content.read().decode("utf-8-sig")
                 novels[found[1]].append((int(found[2]), text))
-    paths = {}
-    authors = {name: sorted(x) for name, x in sorted(novels.items()) if len(x) == len(EXCERPTS)}
+    return {
+        name: [text for _, text in sorted(x)]
+        for name, x in sorted(novels.items())
+        if len(x) == len(EXCERPTS)
+    }
+
+
+def write_novels(data: Path, folder: Path) -> list[str]:
+    """Write excerpts of novels with their authors, a table for each split; return options."""
+    paths, authors = {}, read_novels(data)
     for place, (split, count) in enumerate(EXCERPTS.items()):
         rows = [
             (excerpt, author)
             for author, texts in authors.items()
-            for excerpt in cut(texts[place][1], count)
+            for excerpt in cut(texts[place], count)
         ]
         paths[split] = write_table(folder / f"novels-{split}.csv", rows)
     held_out = (x for split in ("validation", "test") for x in (f"--{split}", f"{paths[split]}"))

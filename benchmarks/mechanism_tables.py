@@ -88,14 +88,14 @@ def model_cells(row: dict) -> list[str]:
     ]
 
 
-def decoding(record: dict) -> list[str]:
+def decoding(record: dict, title: str = "Decoding after long prefixes") -> list[str]:
     prefixes = sorted({own["prefix"] for row in record["rows"] for own in row["prefixes"]})
     header = " | ".join(f"after {prefix:,}: ms | state, MiB" for prefix in prefixes)
     full = next((row for row in record["rows"] if row["mechanism"] == "full"), None)
     reference = {} if full is None else _by_prefix(full)
     longest = max(reference, default=prefixes[-1])
     return [
-        "## Decoding after long prefixes",
+        f"## {title}",
         "",
         f"`benchmarks/decoding.py`: causal language models of {record['layers']} layers of width "
         f"{record['width']} decode up to {record['tokens']:,} tokens one by one with their state; "

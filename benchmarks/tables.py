@@ -12,6 +12,7 @@ The figures come from the records in benchmarks/results, except the rates of the
 generators, which are given in `data_tables` and in the scripts.
 """
 
+import functools
 import json
 from pathlib import Path
 
@@ -53,6 +54,9 @@ SECTIONS = {
     "models-cuda.json": mechanism_tables.models,
     "layer-cpu.json": mechanism_tables.layer,
     "decoding-cpu.json": mechanism_tables.decoding,
+    "decoding-recent-cpu.json": functools.partial(
+        mechanism_tables.decoding, title="Decoding with mechanisms since 2022"
+    ),
     "recurrences-cpu.json": mechanism_tables.recurrences,
     "streams-cpu.json": mechanism_tables.streams,
     "feature-error-cpu.json": mechanism_tables.feature_error,

@@ -456,8 +456,25 @@ def test_guessed_columns_are_named_with_their_kind(cli, tmp_path, options, what,
     assert json.loads((cache / "own" / "mine" / "import.json").read_text())["kind"] == kind
 
 
-def test_labels_of_texts_to_predict_are_named(cli, labeled, tmp_path):
-    end = ("--output", tmp_path / "out.csv", "--cache", labeled / "cache", "--device", "cpu")
-    code, _, err = cli("predict", record_of(labeled), labeled / "tagged.csv", *end)
+def test_labels_of_texts_to_predict_score_them(cli, labeled, tmp_path):
+    """Scores are those of the written predictions; a label that training lacks scores nothing."""
+    with (labeled / "tagged.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    end = ("--cache", labeled / "cache", "--device", "cpu", "--threshold", "0.4")
+    command = ("predict", record_of(labeled), labeled / "tagged.csv", *end)
+    code, out, err = cli(*command, "--output", tmp_path / "out.csv", "--json")
     assert code == 0, err
-    assert "has the column 'tags' of the training" in " ".join(err.split())
+    with (tmp_path / "out.csv").open(newline="") as file:
+        predicted = [{*x["predicted"].split(";")} - {""} for x in csv.DictReader(file)]
+    given = [{*row["tags"].split(";")} - {""} for row in rows]
+    both = sum(len(a & b) for a, b in zip(given, predicted, strict=True))
+    f1 = 2 * both / (sum(map(len, given)) + sum(map(len, predicted)))
+    assert json.loads(out)["metrics"]["f1_micro"] == pytest.approx(f1)
+    code, out, _ = cli(*command, "--output", tmp_path / "again.csv")
+    assert (code, f"80 texts with a target: f1_micro {f1:.3f}" in out) == (0, True)
+    other = write_csv(
+        tmp_path / "other.csv", [("good plot", "new"), ("a", "neg")], ("body", "tags")
+    )
+    code, out, err = cli(*command[:2], other, *end, "--output", tmp_path / "third.csv")
+    assert (code, "2 predictions" in out, "with a target" in out) == (0, True, False)
+    assert "the training has no 'new', but 'high', 'neg', 'pos'" in " ".join(err.split())

@@ -4,12 +4,15 @@ Everything runs on the command line, as a user types it; and so does the page th
 """
 
 import csv
+import json
 import os
 import random
 import re
 import sys
 from pathlib import Path
 
+import datasets
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,7 +21,38 @@ from roads import run_shell
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
-PAGE = Path(__file__).parents[1] / "docs" / "recipes" / "long-documents.md"
+RECIPES = Path(__file__).parents[1] / "docs" / "recipes"
+PAGE = RECIPES / "long-documents.md"
+BLOCK = re.compile(r"```(sh|python)\n(.*?)```", re.DOTALL)
+HOUSES = [(f"who lives in house {n}", f"In house {n} lives Ann{n}.", f"Ann{n}") for n in range(60)]
+SHORT = "--set training.steps=4 --set training.evaluate_every=2 --set training.warmup_steps=0"
+REVIEWS = [(*row, f"{row[1]};{'high' if row[2] > 10 else 'low'}") for row in reviews(60)]
+# By kind: header, rows, options of the import, and a column whose rows are predicted.
+KINDS = {
+    "class": (("body", "stars"), [x[:2] for x in REVIEWS], "texts {} --text body --label stars"),
+    "labels": (
+        ("body", "tags"),
+        [(x[0], x[3]) for x in REVIEWS],
+        "texts {} --text body --label tags --separator ';'",
+    ),
+    "number": (
+        ("body", "score"),
+        [(x[0], x[2]) for x in REVIEWS],
+        "texts {} --text body --target score",
+    ),
+    "pair": (
+        ("body", "other", "stars"),
+        [(x[0], y[0], x[1]) for x, y in zip(REVIEWS, REVIEWS[::-1], strict=True)],
+        "texts {} --text body --pair other --label stars",
+    ),
+    "summary": (
+        ("body", "gist"),
+        [(x[0], " ".join(x[0].split()[:5])) for x in REVIEWS],
+        "summaries {} --text body --summary gist",
+    ),
+    "search": (("query", "document"), [x[:2] for x in HOUSES], "search {}"),
+    "questions": (("question", "context", "answer"), HOUSES, "questions {}"),
+}
 
 
 @pytest.fixture
@@ -43,7 +77,7 @@ def test_page_runs_from_file_to_prediction(shell, tmp_path):
     write_csv(tmp_path / "reviews.csv", named(reviews(300)))
     new = named(reviews(100, seed=1))
     write_csv(tmp_path / "new.csv", [(text,) for text, _ in new], ("body",))
-    blocks = re.findall(r"```(sh|python)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
     assert [kind for kind, _ in blocks] == ["sh"] * 4 + ["python"] * 2
     outputs = [
         shell("bash", "-ec", block) if kind == "sh" else shell(sys.executable, "-c", block)
@@ -78,3 +112,62 @@ def test_reviews_of_imdb_beat_chance(shell, tmp_path):
     """,
     )
     assert share_correct(tmp_path / "out.csv", [label for _, label in rows["test"]]) > 0.6
+
+
+def write_formats(folder, header, rows):
+    """Write a table as CSV, lines of JSON, parquet, shards in a folder, and a saved data set."""
+    table = pa.table(dict(zip(header, map(list, zip(*rows, strict=True)), strict=True)))
+    write_csv(folder / "table.csv", rows, header)
+    (folder / "table.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in table.to_pylist()))
+    pq.write_table(table, folder / "table.parquet")
+    (folder / "shards").mkdir()
+    for place in range(2):
+        part = table.slice(place * (len(rows) // 2), len(rows) // 2)
+        pq.write_table(part, folder / "shards" / f"train-{place:05}-of-00002.parquet")
+    datasets.Dataset(table).save_to_disk(folder / "saved")
+    return ("table.csv", "table.jsonl", "table.parquet", "shards", "saved")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_of_every_format_are_the_same_task(shell, tmp_path, kind):
+    """The rows of five formats are equal; the last one is trained on, and predicts for all."""
+    header, rows, words = KINDS[kind]
+    facts = []
+    for number, name in enumerate(write_formats(tmp_path, header, rows)):
+        shell("bash", "-ec", f"longspan data import {words.format(name)} --name t{number}")
+        (file,) = (tmp_path / "cache").rglob(f"t{number}/import.json")
+        facts.append({x: json.loads(file.read_text()).get(x) for x in ("rows_sha256", "sizes")})
+    assert all(x == facts[0] for x in facts)
+    options = "--set task.vocabulary=64" if kind in ("search", "questions") else ""
+    shell("bash", "-ec", f"longspan train local t{number} {SHORT} {options}")
+    (record,) = (tmp_path / "runs" / "own" / f"t{number}").glob("local-*.json")
+    shell("longspan", "eval", record)
+    if kind not in ("search", "questions"):
+        for name in ("table.csv", "table.jsonl", "table.parquet"):
+            shell("longspan", "predict", record, name, "--output", f"{name}.out.csv")
+            with (tmp_path / f"{name}.out.csv").open(newline="") as file:
+                assert len([*csv.DictReader(file)]) == len(rows)
+
+
+def test_page_of_search_and_questions_runs(shell, tmp_path):
+    write_csv(tmp_path / "asked.csv", [x[:2] for x in HOUSES], ("query", "document"))
+    write_csv(tmp_path / "facts.csv", HOUSES, ("question", "context", "answer"))
+    blocks = BLOCK.findall((RECIPES / "search-documents.md").read_text(encoding="utf-8"))
+    assert [kind for kind, _ in blocks] == ["sh", "python", "sh"]
+    outputs = [
+        shell("bash", "-ec", block) if kind == "sh" else shell(sys.executable, "-c", block)
+        for kind, block in blocks
+    ]
+    assert "bm25" in outputs[0]
+    assert "In house" in outputs[1]
+    assert json.loads((tmp_path / "answers.json").read_text())
+
+
+def test_page_of_summaries_runs(shell, tmp_path):
+    header, rows, _ = KINDS["summary"]
+    write_csv(tmp_path / "reports.csv", rows, ("text", "summary"))
+    write_csv(tmp_path / "new.csv", [(x[0],) for x in rows[:3]], ("text",))
+    ((_, block),) = BLOCK.findall((RECIPES / "summarize-documents.md").read_text(encoding="utf-8"))
+    assert "lead" in shell("bash", "-ec", block)
+    with (tmp_path / "summaries.csv").open(newline="") as file:
+        assert all(row["predicted"] for row in csv.DictReader(file))

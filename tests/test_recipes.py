@@ -18,8 +18,8 @@ from own_files import forgotten_imports
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [DOCS / "index.md", DOCS / "api" / "report.md", *sorted((DOCS / "recipes").glob("*.md"))]
-# `test_practitioner.py` runs the page that needs a file and trains.
-OTHERS = {"long-documents"}
+# `test_practitioner.py` runs the pages that need a file and train.
+OTHERS = {"long-documents", "search-documents"}
 WITH_CODE = [
     path
     for path in PAGES

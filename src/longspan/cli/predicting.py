@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shlex
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from longspan.arena import RunPaths
+    from longspan.arena.documents.new_scores import NewScores
     from longspan.arena.predict import Predictions
     from longspan.data.sources.table import Table
 
@@ -80,7 +80,8 @@ def predict(
     """Predict the classes, numbers or summaries of new texts with the saved model of a run.
 
     The output has the columns of the file (of a folder: name and text of each file), and
-    `predicted`: the name of the class, with its `probability`, the number, or the summary.
+    `predicted`: the name of the class, with its `probability`, the number, or the summary. Where
+    the file has the column of the training's classes or numbers as well, they are scored.
     """
     from longspan.arena.documents.scores import check_threshold
     from longspan.files import check_new_file
@@ -95,18 +96,20 @@ def predict(
     check_threshold(threshold := scored if new.threshold is None else new.threshold)
     columns = new.text or trained.get("text"), new.pair or trained.get("pair")
     table, texts = _read_texts(file, *columns, new)
-    _note_targets(file, table, trained)
     shown = _shown_columns(file, table, new, is_typed=_is_lines(output))
     predictions = _predict(record, texts, paths, threshold)
     written = {**shown, **_predicted_columns(predictions, new)}
     explained = _write_evidence(record, texts, predictions, paths, page) if page else 0
     _write(output, written)
+    scores = _score(predictions, table, trained.get("target"), threshold)
     if as_json:
         facts: dict[str, Any] = {"output": str(output), "rows": len(texts), "columns": [*written]}
         more = {"evidence": str(page), "explained": explained} if page else {}
-        print_json({**facts, **more})
+        print_json({**facts, **more, **({"metrics": scores.metrics} if scores else {})})
     else:
         print_text(f"{len(texts):,} predictions in {output}")
+        if scores:
+            print_text(str(scores))
         if explained:
             print_text(f"evidence for the first {explained:,} in {page}")
 
@@ -226,15 +229,23 @@ def _trained_with(record: Path, file: Path) -> tuple[dict[str, str], float]:
     return columns if has_columns(file) else {}, threshold
 
 
-def _note_targets(file: Path, table: "Table", trained: Mapping[str, str]) -> None:
-    """Say that the file has the targets of the training, which are not read."""
-    if (target := trained.get("target")) in table.names:
-        print_note(
-            "note:",
-            f"{file} has the column {target!r} of the training, which predict copies and does not "
-            f"read; to score it, import the file with longspan finetune --test "
-            f"{shlex.quote(str(file))}",
-        )
+def _score(
+    predictions: "Predictions", table: "Table", target: str | None, threshold: float
+) -> "NewScores | None":
+    """Return the scores of predictions on the targets of the file.
+
+    There are none of summaries, and none where a note says that targets do not fit.
+    """
+    from longspan.arena.documents.new_scores import score_predictions
+
+    is_text = not predictions.by_class and isinstance(predictions.values[0], str)
+    if target not in table.names or is_text:
+        return None
+    try:
+        return score_predictions(predictions, table.column(target), threshold)
+    except DataError as error:
+        print_note("note:", f"the column {target!r} does not score the predictions: {error}")
+        return None
 
 
 def _shown_columns(

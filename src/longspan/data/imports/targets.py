@@ -140,6 +140,17 @@ def label_separator(names: Sequence[str]) -> str:
     return next((x for x in (SEPARATOR, *"|,/") if not any(x in y for y in names)), SEPARATOR)
 
 
+def separate_labels(texts: Sequence[str], names: Sequence[str]) -> list[list[str]]:
+    """Return the labels of each text, by the first separator that leaves known names alone."""
+    separators = [x for x in (SEPARATOR, *"|,/") if not any(x in name for name in names)]
+    split = [
+        [[y.strip() for y in text.split(x) if y.strip()] for text in texts] for x in separators
+    ]
+    known = set(names)
+    fitting = (rows for rows in split if all(y in known for row in rows for y in row))
+    return next(fitting, split[0] if split else [[text] for text in texts])
+
+
 def join_labels(columns: Mapping[str, Sequence[str]], where: str, separator: str) -> list[str]:
     """Return the names of the columns that are true in each row, joined.
 
@@ -179,7 +190,7 @@ def parse_classes(texts: Sequence[str], where: str) -> Targets:
     """
     variants_by_name: dict[str, list[str]] = {}
     for text in sorted(set(texts)):
-        variants_by_name.setdefault(_one_spelling(text), []).append(text)
+        variants_by_name.setdefault(one_spelling(text), []).append(text)
     spellings = {
         name: tuple(variants) for name, variants in variants_by_name.items() if len(variants) > 1
     }
@@ -199,12 +210,12 @@ def parse_classes(texts: Sequence[str], where: str) -> Targets:
             f"{where} has {len(names):,} classes; expected at most {_MOST_CLASSES:,}. Join rare "
             "classes, or pass --target in place of --label to predict numbers"
         )
-    numbers = {_one_spelling(name): label for label, name in enumerate(names)}
-    values = np.array([numbers[_one_spelling(text)] for text in texts], np.uint16)
+    numbers = {one_spelling(name): label for label, name in enumerate(names)}
+    values = np.array([numbers[one_spelling(text)] for text in texts], np.uint16)
     return Targets(values, tuple(names), spellings)
 
 
-def _one_spelling(text: str) -> str:
+def one_spelling(text: str) -> str:
     """Return an integer without its fraction of zeros, and a boolean in lower case.
 
     Tables write 1 as 1.0 if the column has a missing value, and booleans as True or true. Other
