@@ -47,7 +47,9 @@ def render(rows: Iterable[dict]) -> list[str]:
         runs.setdefault((way(row), row["set"]), []).append(row)
     sets = [name for name in SETS if any(name == x for _, x in runs)]
     lines = [
-        [title, *(cell(runs.get((title, name), [])) for name in sets)] for title in TITLES.values()
+        [title, *(cell(runs.get((title, name), [])) for name in sets)]
+        for title in TITLES.values()
+        if any((title, name) in runs for name in sets)
     ]
     header = "| accuracy, % | " + " | ".join(SETS[name] for name in sets) + " |"
     return table(header, "|---|" + "---|" * len(sets), lines)

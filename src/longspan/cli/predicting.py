@@ -104,14 +104,12 @@ def predict(
     scores = _score(predictions, table, trained.get("target"), threshold)
     if as_json:
         facts: dict[str, Any] = {"output": str(output), "rows": len(texts), "columns": [*written]}
-        more = {"evidence": str(page), "explained": explained} if page else {}
-        print_json({**facts, **more, **({"metrics": scores.metrics} if scores else {})})
-    else:
-        print_text(f"{len(texts):,} predictions in {output}")
-        if scores:
-            print_text(str(scores))
-        if explained:
-            print_text(f"evidence for the first {explained:,} in {page}")
+        facts |= {"evidence": str(page), "explained": explained} if page else {}
+        print_json(facts | ({"metrics": scores.metrics} if scores else {}))
+        return
+    lines = [f"{len(texts):,} predictions in {output}", *([str(scores)] if scores else [])]
+    lines += [f"evidence for the first {explained:,} in {page}"] if explained else []
+    print_text("\n".join(lines))
 
 
 def _predict(

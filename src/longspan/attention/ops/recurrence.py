@@ -14,8 +14,8 @@ With c the sum of g from its first token, and S the state before it:
     S <- exp(c_C) S + sum_s k_s exp(c_C - c_s) V_s^T
 
 (Yang et al. 2025, https://arxiv.org/abs/2412.06464, section 3.3; Kimi Team 2025,
-https://arxiv.org/abs/2510.26692, for channels.) Exponents are at most 0, and in blocks of channels at
-most `RANGE`, so no decay overflows.
+https://arxiv.org/abs/2510.26692, for channels.) Exponents are at most 0, and in blocks of channels
+at most `RANGE`, so no decay overflows.
 Both directions are summed for bidirectional forms: without the delta rule a token is counted once.
 """
 
