@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from longspan.interop import load_swapped, register_attention, swap
     from longspan.models import longify
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "MECHANISMS",
     "Attention",
