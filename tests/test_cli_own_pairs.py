@@ -9,12 +9,15 @@ import re
 import numpy as np
 import pytest
 import torch
+from transformers import RobertaConfig, RobertaModel
 
 import tiny
 from longspan.arena.finished_run import load_run
 from longspan.arena.paths import RunPaths
 from model_cards import code_of
+from own_files import save_tokenizer
 from test_cli_errors import check_rejected
+from tiny import set_flags
 
 pytestmark = pytest.mark.usefixtures("no_imports")
 FLAGS = tiny.short_flags(tiny.SHORT_RUN)
@@ -44,6 +47,28 @@ def test_imports_are_tasks_that_are_trained(cli, tmp_path, kind):
     assert code == 0, err
     (path,) = (tmp_path / "runs").rglob("local-*.json")
     assert REPORTED[kind] in json.loads(path.read_text())["scores"]["test"]["metrics"]
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+def test_encoder_of_transformers_starts_them(cli, tmp_path, kind):
+    """It is converted, or extended to a longer task; the conversion is stored in the cache."""
+    cache = ("--cache", tmp_path / "cache")
+    cli("data", "import", kind, write_rows(tmp_path / "mine.csv", kind), *cache)
+    folder = save_tokenizer(tmp_path / "roberta", [text for row in ROWS for text in row])
+    sizes = {"vocab_size": 80, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = RobertaConfig(**sizes, intermediate_size=16, max_position_embeddings=34)
+    RobertaModel(config).save_pretrained(folder)
+    short = set_flags("training", {"steps": 2, "evaluate_every": 1, "batch_size": 4})
+    short += () if kind == "search" else ("--set", "task.question_length=8")
+    where = (*cache, "--runs", tmp_path / "runs", "--device", "cpu")
+    for length, mechanism in ((32, "full"), (96, "longformer")):
+        more = ("--set", f"task.length={length}")
+        code, _, err = cli("finetune", folder, "mine", *short, *more, *where)
+        assert code == 0, err
+        (path,) = (tmp_path / "runs").rglob(f"{mechanism}-*.json")
+        config = json.loads(path.read_text())["config"]
+        assert config["task"]["options"]["length"] == length
+    assert len([*(tmp_path / "cache" / "checkpoints").iterdir()]) == 2
 
 
 def test_code_of_the_card_answers_as_the_run(cli, tmp_path):

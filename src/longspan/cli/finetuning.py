@@ -128,6 +128,7 @@ def finetune(
     converted, and extended if the texts are longer. With --summary COLUMN it learns to write
     summaries. Texts are encoded with the checkpoint's tokenizer.
     """
+    from longspan.arena.documents.start import open_start
     from longspan.arena.one_run import finetuning_experiment
 
     paths = folders.run_paths(data=Path(data) if task and data else None)
@@ -146,7 +147,8 @@ def finetune(
             name, None if task else data, checkpoint, choices, documents, paths, changes, as_json
         )
     else:
-        run_one([finetuning_experiment(checkpoint, name, choices)], paths, changes, as_json)
+        start, choices = open_start(checkpoint, name, choices, paths.cache)
+        run_one([finetuning_experiment(start, name, choices)], paths, changes, as_json)
 
 
 def _check_source(source: str | None, *, is_own: bool) -> None:
@@ -164,7 +166,7 @@ def _check_source(source: str | None, *, is_own: bool) -> None:
             "finetune takes the CHECKPOINT to start from, but for texts with labels; to train a "
             "new model: longspan train MECHANISM TASK"
         )
-    if source is not None and not (is_own and is_foreign(source)):
+    if source is not None and not is_foreign(source):
         open_checkpoint(source)
 
 

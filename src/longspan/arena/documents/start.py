@@ -40,12 +40,12 @@ def open_start(
 ) -> tuple[SavedCheckpoint, RunChoices]:
     """Return a checkpoint that reads the documents of a task, and the choices that fit it.
 
-    A checkpoint of transformers is converted. One that is too short for 95 % of the documents, or
+    A checkpoint of transformers is converted. One that is too short for 95 % of imported texts, or
     for `task.length`, is extended. Conversions are stored in the cache.
 
     Args:
         source: record or directory of a run, folder, or name on the Hugging Face Hub.
-        task: task of imported texts.
+        task: task; its texts are measured if they were imported with classes, labels or numbers.
         choices: choices of the run.
         cache: folder of built data sets.
 
@@ -57,6 +57,8 @@ def open_start(
     if is_foreign(source):
         return _convert(source, task, choices, cache)
     start = open_checkpoint(source)
+    if not _is_measured(task):
+        return start, choices
     config = start.config
     # A learned vocabulary depends on the length of its texts.
     is_learned = not isinstance(start.vocabulary, str) or start.vocabulary == "characters"
@@ -87,6 +89,11 @@ def is_foreign(source: str) -> bool:
         known = content is None or is_own(path)
         return (path / "modules.json").is_file() or not known
     return not path.exists() and path.suffix != ".json" and bool(_HUB_NAME.fullmatch(source))
+
+
+def _is_measured(task: str) -> bool:
+    """Return whether the lengths of a task's texts are known before its data is built."""
+    return task in TASKS and issubclass(TASKS[task], OwnTexts)
 
 
 def document_lengths(task: str, vocabulary: str | int | None) -> np.ndarray:
@@ -125,8 +132,10 @@ def _convert(
     """Return the conversion of a checkpoint of transformers, from the cache if it is there."""
     opened = open_source(source, None)
     longest = opened.family.source_length(opened.config)
-    lengths = document_lengths(task, f"tokenizer:{opened.folder}")
-    length = choices.changes.get(_LENGTH) or _fitting_length(lengths, longest)
+    length = choices.changes.get(_LENGTH, longest)
+    if _is_measured(task) and _LENGTH not in choices.changes:
+        lengths = document_lengths(task, f"tokenizer:{opened.folder}")
+        length = _fitting_length(lengths, longest)
     name, options = LONGIFIED
     if choices.mechanism not in (None, name):
         name, options = choices.mechanism, {}
@@ -145,5 +154,6 @@ def _convert(
             convert(opened.folder, out=folder)
     what = f"extended to {length:,} with {name}" if is_short else "converted"
     logger.info("%s, of %d tokens, is %s: %s", source, longest, what, folder)
-    changes = {_LENGTH: length, **choices.changes}
-    return open_checkpoint(folder), dataclasses.replace(choices, changes=changes)
+    if _is_measured(task):
+        choices = dataclasses.replace(choices, changes={_LENGTH: length, **choices.changes})
+    return open_checkpoint(folder), choices
