@@ -4,6 +4,8 @@ import csv
 import itertools
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from longspan.data.own_splits import TEST, VALIDATION
@@ -135,6 +137,57 @@ def test_answers_of_tables_are_marked_where_they_stand(tmp_path, answer, texts):
     (question,) = [q for x in read_splits(tmp_path).values() for q in x if q.text == "Who?"]
     assert [question.context[start:end] for start, end in question.spans] == texts
     assert question.references == tuple(dict.fromkeys(texts or [answer]))
+
+
+def write_hub(path, numbers, **changes):
+    """Write questions as parquet with the features that SQuAD has on the hub."""
+    rows = [
+        {
+            "id": f"{path.stem} {n}",
+            "title": f"T{n // 2}",
+            "context": f" In house {n} lives Ann{n}; Ann{n} is a painter.",
+            "question": f"Who lives in house {n}?",
+            "answers": {"text": [f"Ann{n}"], "answer_start": [len(f" In house {n} lives ")]},
+            **changes,
+        }
+        for n in numbers
+    ]
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def test_rows_with_squads_features_are_marked_at_their_places(tmp_path):
+    """A folder of the hub keeps its splits; an article of both is left out of training."""
+    folder = tmp_path / "plain_text"
+    write_hub(folder / "train-00000-of-00001.parquet", range(40))
+    write_hub(folder / "validation-00000-of-00001.parquet", range(36, 44))
+    described = run_import(tmp_path, folder)
+    assert described.files["validation"] == "validation-00000-of-00001.parquet"
+    assert described.counts["in_another_split"] == 4
+    splits = read_splits(tmp_path)
+    assert {q.text for q in splits["validation"]} == {
+        f"Who lives in house {n}?" for n in range(36, 44)
+    }
+    for question in itertools.chain(*splits.values()):
+        (name,) = question.references
+        (span,) = question.spans  # the first of two places
+        assert span == (question.context.index(name), question.context.index(name) + len(name))
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ("Ann", "column 'answers' must have an object with the lists 'text' and 'answer_start'"),
+        ({"text": ["Ann"]}, "answer_start"),
+        ({"text": ["Ann"], "answer_start": [1, 2]}, "row 0"),
+    ],
+)
+def test_objects_of_other_fields_are_refused(tmp_path, answers, message):
+    path = write_hub(tmp_path / "hub" / "mine.parquet", range(20), answers=answers)
+    with pytest.raises(DataError, match=message):
+        run_import(tmp_path, path)
+    assert not (tmp_path / "cache").exists()
 
 
 def test_other_columns_identifiers_and_rows_without_answer(tmp_path):

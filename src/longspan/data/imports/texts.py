@@ -249,7 +249,7 @@ def has_files(description: TextsDescription, source: Source, form: FileFormat) -
     Raises:
         DataError: a file is missing or malformed.
     """
-    sources = {TRAIN: source, **_split_sources(source)}
+    sources = {TRAIN: source, **split_sources(source)}
     found = _checksums(read_table(x, form) for x in sources.values())
     return set(found.values()) <= set(description.files.values())
 
@@ -288,17 +288,17 @@ def _resolve_splits(
         OptionError: a share is invalid.
         DataError: a source that is given for a split has others alone.
     """
-    split_sources = _split_sources(source)
+    sources_by_split = split_sources(source)
     options = {
         split: None if option is None else _choose_split(option, split)
         for split, option in ((VALIDATION, request.validation), (TEST, request.test))
     }
     omittable = () if request.kind == "summary" else (TEST,)
-    sources, shares = resolve_splits(options, split_sources, HELD_OUT_SHARE, "text", omittable)
-    return {TRAIN: split_sources.get(TRAIN, source), **sources}, shares
+    sources, shares = resolve_splits(options, sources_by_split, HELD_OUT_SHARE, "text", omittable)
+    return {TRAIN: sources_by_split.get(TRAIN, source), **sources}, shares
 
 
-def _split_sources(source: float | Source) -> dict[int, Source]:
+def split_sources(source: float | Source) -> dict[int, Source]:
     """Return the folder, tables or data set of each split; nothing of a file."""
     if isinstance(source, str):
         split_names = {FOLDERS[x]: x for x in hub_splits(source) if x in FOLDERS}
@@ -315,7 +315,7 @@ def _choose_split(option: float | Source, split: int) -> float | Source:
     Raises:
         DataError: the folder lacks it.
     """
-    splits = _split_sources(option)
+    splits = split_sources(option)
     if len(splits) < 2:
         return option
     if split not in splits:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from longspan.data.imports.stored import ImportDescription, covered, resolve_splits
+from longspan.data.imports.texts import split_sources
 from longspan.data.json_files import JsonFiles, load_json
 from longspan.data.own_splits import (
     DROPPED,
@@ -26,7 +27,7 @@ from longspan.data.own_splits import (
     VALIDATION,
     assign_splits,
 )
-from longspan.data.sources.table import Source, read_table
+from longspan.data.sources.table import Source, Table, read_table
 from longspan.data.sources.text import FileFormat
 from longspan.errors import DataError
 from longspan.files import write_json
@@ -38,6 +39,7 @@ from longspan.tasks.questions.squad import (
     PASSAGE_SEPARATOR,
     AnswerOptions,
     Squad,
+    group_rows,
     parse_squad,
     read_squad,
 )
@@ -96,7 +98,8 @@ def import_questions(
     Args:
         cache: folder of built data sets.
         name: name of the task.
-        source: JSON file in the format of SQuAD 1.1 or 2.0, or a table.
+        source: JSON file in the format of SQuAD 1.1 or 2.0, or a table; of a folder with splits,
+            each is that of its name.
         held_out: share of the documents, or source, of validation and test; None: the default.
         columns: columns of a table.
         form: format of a table.
@@ -107,9 +110,9 @@ def import_questions(
         DataError: a file is missing or malformed, or has too few documents.
         RunError: the cache cannot be written.
     """
-    no_sources: dict[int, Source] = {}  # of splits in the file itself
-    sources, shares = resolve_splits(held_out, no_sources, HELD_OUT_SHARE, "document")
-    sources = {TRAIN: source, **sources}
+    sources_by_split = split_sources(source)
+    sources, shares = resolve_splits(held_out, sources_by_split, HELD_OUT_SHARE, "document")
+    sources = {TRAIN: sources_by_split.get(TRAIN, source), **sources}
     counts: Counter[str] = Counter()
     articles = {x: _read_articles(y, columns, form, counts) for x, y in sources.items()}
     splits = _assign(articles, shares, counts)
@@ -168,6 +171,8 @@ def _read_rows(
         DataError: the table is malformed, lacks a column, or has an identifier twice.
     """
     table = read_table(source, form)
+    if columns.answer not in table.names and "answers" in table.names:
+        return _read_marked(table, columns, counts)
     values = [table.column(getattr(columns, x.name)) for x in dataclasses.fields(columns)]
     ids = table.column("id") if "id" in table.names else [*map(str, range(len(table.rows)))]
     if repeated := [x for x, number in Counter(ids).items() if number > 1]:
@@ -187,6 +192,39 @@ def _read_rows(
         record = {"id": name, "question": question, "answers": answers}
         contexts.setdefault(context, []).append(record)
     return [{"paragraphs": [{"context": x, "qas": y}]} for x, y in contexts.items()]
+
+
+def _read_marked(table: Table, columns: QuestionColumns, counts: Counter[str]) -> list[Article]:
+    """Return the articles of a table whose column `answers` has objects, as SQuAD's on the hub.
+
+    Raises:
+        DataError: the table lacks a column, or an object has other fields.
+    """
+    names = {"question": columns.question, "context": columns.context}
+    names |= {x: x for x in ("id", "title") if x in table.names}
+    for name in names.values():
+        table.column(name)  # checks it
+    cells = {x: [row[table.names.index(y)] for row in table.rows] for x, y in names.items()}
+    rows = []
+    for place, text in enumerate(row[table.names.index("answers")] for row in table.rows):
+        row = {name: values[place] for name, values in cells.items()}
+        if not (row["question"].strip() and row["context"].strip()):
+            counts["empty"] += 1
+            continue
+        try:
+            row["answers"] = json.loads(text)
+        except ValueError:
+            raise DataError(
+                f"{table.locate(place)}: column 'answers' must have an object with the lists "
+                f"'text' and 'answer_start', got {text!r:.60}; name a column of plain answers by "
+                "--answer"
+            ) from None
+        rows.append({"id": str(place), "title": "", **row})
+    content = group_rows(({**x, "title": x["title"] or x["context"]} for x in rows), table.path)
+    report = Report()
+    parse_squad(content, table.path, report)
+    counts.update(report.counts)
+    return content["data"]
 
 
 def _places(answer: str, context: str) -> list[Span]:
@@ -245,7 +283,9 @@ def _questions(articles: list[Article]) -> list[tuple[dict[str, Any], str]]:
 
 
 def _file_name(source: Source) -> str:
-    return source.name if isinstance(source, Path) else str(source)
+    if isinstance(source, tuple):
+        return ", ".join(path.name for path in source)
+    return source.name if isinstance(source, Path) else source
 
 
 def _split_file(folder: Path, split: Split) -> Path:

@@ -15,7 +15,7 @@ https://rajpurkar.github.io/SQuAD-explorer
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -100,8 +100,22 @@ def _load(path: Path) -> Any:
     content = load_json(path)
     if path.suffix != SUFFIX:
         return content
+    return group_rows(content, path)
+
+
+def group_rows(rows: Iterable[Any], path: Path) -> dict[str, list[Any]]:
+    """Return the content of a JSON file of some rows of questions.
+
+    Args:
+        rows: questions with `title`, `context`, and `answers` as on the hub: an object with the
+            lists `text` and `answer_start`.
+        path: file of the rows, for messages.
+
+    Raises:
+        DataError: a row lacks a field; the message says where.
+    """
     articles: dict[str, dict[str, list[Any]]] = {}
-    for number, row in enumerate(content):
+    for number, row in enumerate(rows):
         where = f"{path}: row {number}"
         title, context = (field(row, name, str, where) for name in ("title", "context"))
         lists = field(row, "answers", dict, where)
