@@ -215,6 +215,19 @@ def test_function_leaves_padding_out(decay, delta, causal):
         assert_near(out[row, :, mask[row]], expected[0], f"row {row}")
 
 
+@every_form
+@every_rule
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_products_stay_in_float32_under_autocast(decay, delta, causal, dtype):
+    """In half precision they would round, and the decays of a block of channels overflow."""
+    inputs = draw(T, decay, torch.float32)
+    plain, _ = recurrence(*inputs, delta=delta, causal=causal, chunk=64)
+    with torch.autocast("cpu", dtype=dtype):
+        out, _ = recurrence(*inputs, delta=delta, causal=causal, chunk=64)
+    assert_near(out, plain, "outputs under autocast", 1e-6)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

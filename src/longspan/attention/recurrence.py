@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from longspan.attention.dispatch import without_autocast
 from longspan.attention.masking import zero_masked
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.recurrence import mix, mix_both_ways
@@ -68,11 +69,12 @@ def recurrence(
     log_decay, beta, state = (
         None if x is None else at_least_float32(x) for x in (log_decay, beta, state)
     )
-    if not causal:
-        out = mix_both_ways(q, k, wide, log_decay, beta, delta=delta, chunk=chunk)
-        return out.to(v.dtype), None
-    out, state = mix(q, k, wide, log_decay, beta, delta=delta, state=state, chunk=chunk)
-    return out.to(v.dtype), state
+    with without_autocast(q.device):
+        if not causal:
+            out = mix_both_ways(q, k, wide, log_decay, beta, delta=delta, chunk=chunk)
+            return out.to(v.dtype), None
+        out, state = mix(q, k, wide, log_decay, beta, delta=delta, state=state, chunk=chunk)
+        return out.to(v.dtype), state
 
 
 def _check_sign(log_decay: Tensor | None) -> None:
