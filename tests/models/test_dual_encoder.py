@@ -249,3 +249,16 @@ def test_texts_of_one_side_are_embedded_without_a_loss(small, shared):
     for side in ({"query_input_ids": QUERIES}, {"document_input_ids": DOCUMENTS}, {}):
         with pytest.raises(InputError, match="to rank documents or to embed texts"):
             model(**side)
+
+
+@pytest.mark.parametrize("mixed", [True, False])
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+def test_half_precision_compares_the_embeddings_as_a_ranking_does(small, similarity, mixed):
+    """Near documents have other similarities in float32, and often one in bfloat16."""
+    model = LongspanDualEncoder(small(similarity=similarity))
+    model = model if mixed else model.bfloat16()
+    with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+        output = model(QUERIES, DOCUMENTS, negative_input_ids=NEGATIVES)
+    texts = output.document_embeddings, output.negative_embeddings.flatten(0, 1)
+    expected = output.query_embeddings.float() @ torch.cat(texts).float().mT
+    torch.testing.assert_close(output.similarities, expected)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.modeling_outputs import ModelOutput
 
+from longspan.attention.dispatch import without_autocast
 from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import InputError, OptionError
 from longspan.models.base import LongspanOutput
@@ -243,13 +244,18 @@ def _compare(
     negatives: Tensor | None,
     real: Tensor | None,
 ) -> Float[Tensor, "B _"] | None:
-    """Return the similarities of queries and all documents, the lowest number for padding."""
+    """Return the similarities of queries and all documents, the lowest number for padding.
+
+    They are of float32 or wider, as in a ranking: half precision rounds near ones to one number.
+    """
     if queries is None or documents is None:
         return None
-    similarities = queries @ documents.mT
-    if negatives is None:
-        return similarities
-    negative_similarities = queries @ negatives.flatten(0, 1).mT
+    queries, documents = at_least_float32(queries), at_least_float32(documents)
+    with without_autocast(queries.device):
+        similarities = queries @ documents.mT
+        if negatives is None:
+            return similarities
+        negative_similarities = queries @ at_least_float32(negatives).flatten(0, 1).mT
     negative_similarities = exclude(negative_similarities, None if real is None else real.flatten())
     return torch.cat((similarities, negative_similarities), dim=1)
 
