@@ -5,30 +5,12 @@ import functools
 import numpy as np
 
 from longspan.data.sampling import generate_chunks
-from longspan.tasks.synthetic import (
-    compression,
-    context_recall,
-    copying,
-    duplication,
-    memorization,
-    recall,
-)
-
-GENERATORS = {
-    "recall": recall.draw_chunk,
-    "copying": copying.draw_chunk,
-    "compression": compression.draw_chunk,
-    "duplication": duplication.draw_chunk,
-    "memorization": memorization.draw_chunk,
-}
+from longspan.tasks import TASKS
 
 
 def chunks(name, shape, count, seed=0, stream="train"):
     """Return the tokens and the targets of the first examples of a stream, in chunks."""
-    if name in GENERATORS:
-        draw_chunk = functools.partial(GENERATORS[name], shape)
-    else:
-        draw_chunk = functools.partial(context_recall.draw_chunk, shape, stream)
+    draw_chunk = functools.partial(TASKS[name](shape).draw_chunk, stream)
     return generate_chunks(f"{name} {stream}", seed, count, draw_chunk)
 
 

@@ -14,7 +14,7 @@ from longspan.tasks.synthetic.context_recall import (
     NoisyRecallOptions,
 )
 
-drawn = partial(draw, "context recall")
+drawn = partial(draw, "in_context_recall")
 SHAPES = [
     ContextRecallOptions(),
     NoisyRecallOptions(),

@@ -6,7 +6,6 @@ Data Makes Language Models Better", appendix A). The search is exact, unlike Min
 sparse matrices counts the runs that any two texts share.
 """
 
-import dataclasses
 import hashlib
 from collections.abc import Iterator, Sequence
 
@@ -22,46 +21,27 @@ _THRESHOLD = 0.8
 Runs = frozenset[int]  # hashes of the runs of a text
 
 
-@dataclasses.dataclass(frozen=True)
-class Leak:
-    """A held-out text that training contains too.
-
-    Attributes:
-        row: row of the text.
-        source: row of the most similar training text; of equals, the first.
-        similarity: Jaccard index of both; 1 for equal runs of words.
-    """
-
-    row: int
-    source: int
-    similarity: float
-
-    @property
-    def is_exact(self) -> bool:
-        """True if both texts have the same runs of words."""
-        return self.similarity == 1
-
-
 def find_leaks(
     texts: Sequence[bytes], training: Sequence[bytes], threshold: float = _THRESHOLD
-) -> list[Leak]:
+) -> list[tuple[int, int, float]]:
     """Return the texts that have a near duplicate in training, by row.
 
     Letter case, punctuation and white space have no effect.
+
+    Returns:
+        The row of each text, that of the most similar training text (of equals, the first), and the
+        Jaccard index of both: 1 for equal runs of words.
 
     Args:
         texts: held-out texts, UTF-8.
         training: training texts, UTF-8.
         threshold: smallest Jaccard index of near duplicates, above 0.
     """
-    leaks: dict[int, Leak] = {}
-    for row, source, similarity in _similar_rows(
-        [split_runs(text) for text in texts], [split_runs(text) for text in training], threshold
-    ):
-        best = leaks.get(row)
-        if best is None or (-similarity, source) < (-best.similarity, best.source):
-            leaks[row] = Leak(row, source, similarity)
-    return [leaks[row] for row in sorted(leaks)]
+    runs, training_runs = ([split_runs(text) for text in side] for side in (texts, training))
+    pairs = _similar_rows(runs, training_runs, threshold)
+    # The best pair of a row is its last one.
+    ordered = sorted(pairs, key=lambda pair: (pair[0], pair[2], -pair[1]))
+    return list({pair[0]: pair for pair in ordered}.values())
 
 
 def group_duplicates(texts: Sequence[bytes]) -> np.ndarray:

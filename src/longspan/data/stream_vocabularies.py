@@ -140,7 +140,7 @@ class CharacterVocabulary(StreamVocabulary):
         self.alphabet = alphabet
         self.size = len(alphabet) + 1
         self.symbols = (ByteTokenizer.symbols[0], *alphabet)
-        self.dtype = _smallest_type(self.size)
+        self.dtype = np.min_scalar_type(self.size - 1).type
 
     @functools.cached_property
     def texts(self) -> tuple[bytes, ...]:
@@ -183,7 +183,7 @@ class WordVocabulary(StreamVocabulary):
         self.words = tuple(words)
         self.size = len(self.words) + 1
         self.symbols = (ByteTokenizer.symbols[0], *self.words)
-        self.dtype = _smallest_type(self.size)
+        self.dtype = np.min_scalar_type(self.size - 1).type
 
     @functools.cached_property
     def texts(self) -> tuple[bytes, ...]:
@@ -283,13 +283,17 @@ class WordPieceVocabulary(StreamVocabulary):
 
 def token_texts(tokenizer: WordPieceTokenizer) -> tuple[bytes, ...]:
     """Return the bytes by which a text grows with each id; none for an id without a token."""
+    # Heavy; a tokenizer has imported it.
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
     pipeline = tokenizer.fast.backend_tokenizer
     kinds = _kinds(json.loads(pipeline.to_str())["decoder"])
+    byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
     texts: list[bytes | None] = [None] * tokenizer.vocab_size
     for text, token in tokenizer.fast.get_vocab().items():
         if "ByteLevel" in kinds:
-            is_bytes = all(x in _BYTES_OF for x in text)
-            texts[token] = bytes(_BYTES_OF[x] for x in text) if is_bytes else text.encode()
+            is_bytes = all(x in byte_of for x in text)
+            texts[token] = bytes(byte_of[x] for x in text) if is_bytes else text.encode()
         elif "ByteFallback" in kinds and (match := _BYTE.fullmatch(text)):
             texts[token] = bytes([int(match[1], 16)])
     anchor, anchor_text = _find_anchor(tokenizer, texts)
@@ -316,22 +320,6 @@ def _kinds(decoder: dict[str, Any] | None) -> set[str]:
     if decoder is None:
         return set()
     return {decoder["type"]}.union(*(_kinds(part) for part in decoder.get("decoders", ())))
-
-
-def _byte_characters() -> dict[str, int]:
-    """Return the byte of each character in the tokens of byte-level tokenizers (GPT-2)."""
-    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    hidden = [x for x in range(256) if x not in visible]
-    pairs = [*((x, x) for x in visible), *((256 + n, x) for n, x in enumerate(hidden))]
-    return {chr(code): byte for code, byte in pairs}
-
-
-_BYTES_OF = _byte_characters()
-
-
-def _smallest_type(size: int) -> type[np.unsignedinteger]:
-    """Return the smallest type of the store that holds every id below `size`."""
-    return np.uint8 if size <= 1 << 8 else np.uint16 if size <= 1 << 16 else np.uint32
 
 
 def _code_points(text: str) -> np.ndarray:

@@ -145,7 +145,13 @@ def import_corpus(
     description = _describe(name, request, sources, survey, report, facts)
 
     def write(folder: Path) -> CorpusDescription:
-        pq.write_table(_to_table(survey), folder / _DOCUMENTS)
+        digests = pa.array([x.tobytes() for x in survey.digests], pa.binary(32))
+        columns = {
+            "source": survey.sources,
+            "characters": survey.characters,
+            "split": survey.splits,
+        }
+        pq.write_table(pa.table({"sha256": digests, **columns}), folder / _DOCUMENTS)
         return description if tokenizer is None else _save_tokenizer(tokenizer, folder, description)
 
     return CorpusDescription.store(cache, name, write, replace=replace)
@@ -232,7 +238,16 @@ def build_tokens(
 def _read_survey(path: Path, description: CorpusDescription) -> Survey:
     """Return the survey that is stored with a corpus; refuse one that has changed."""
     with explain_parquet_errors(path):
-        survey = _from_table(pq.read_table(path))
+        table = pq.read_table(path)
+    digests = b"".join(table["sha256"].to_pylist())
+    survey = Survey(
+        digests=np.frombuffer(digests, np.uint8).reshape(-1, 32),
+        sources=table["source"].to_numpy(),
+        characters=table["characters"].to_numpy(),
+        splits=table["split"].to_numpy(),
+        repeated=0,
+        in_another_split=0,
+    )
     if survey.sha256() != description.rows_sha256:
         raise DataError(f"{path} has changed; import the corpus again")
     return survey
@@ -323,21 +338,3 @@ def _make_absolute(source: CorpusSource) -> CorpusSource:
     if source.is_dataset:
         return source
     return dataclasses.replace(source, path=str(Path(source.path).absolute()))
-
-
-def _to_table(survey: Survey) -> pa.Table:
-    digests = pa.array([x.tobytes() for x in survey.digests], pa.binary(32))
-    numbers = {"source": survey.sources, "characters": survey.characters, "split": survey.splits}
-    return pa.table({"sha256": digests, **numbers})
-
-
-def _from_table(table: pa.Table) -> Survey:
-    digests = b"".join(table["sha256"].to_pylist())
-    return Survey(
-        digests=np.frombuffer(digests, np.uint8).reshape(-1, 32),
-        sources=table["source"].to_numpy(),
-        characters=table["characters"].to_numpy(),
-        splits=table["split"].to_numpy(),
-        repeated=0,
-        in_another_split=0,
-    )

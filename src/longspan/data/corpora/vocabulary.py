@@ -33,7 +33,16 @@ def choose_tokenizer(
     Raises:
         DataError: the tokenizer is unusable, or lacks a token that the objective needs.
     """
-    tokenizer = _make_tokenizer(request, sources, survey, progress)
+    if request.tokenizer is not None:
+        tokenizer = load_word_pieces(request.tokenizer)
+    else:
+        progress("training the tokenizer", 0, 0)
+        documents = surveyed_documents(sources, request.form, survey)
+        fast = train_tokenizer(
+            _training_parts(documents, survey), vocab_size=request.vocab_size, kind=request.kind
+        )
+        name = f"{request.kind} of {request.vocab_size} ids"
+        tokenizer = WordPieceTokenizer(name, "", fast)
     if request.objective == "masked":
         for required in ("mask", "pad"):
             tokenizer.token_id(required)
@@ -89,23 +98,6 @@ class PartsCheck:
             )
         self.parts += 1
         self.changed += text not in (round_trip, f" {round_trip}")
-
-
-def _make_tokenizer(
-    request: CorpusRequest,
-    sources: Sequence[CorpusSource],
-    survey: Survey,
-    progress: ProgressCallback,
-) -> WordPieceTokenizer:
-    """Load the tokenizer of a request, or train one on the training documents."""
-    if request.tokenizer is not None:
-        return load_word_pieces(request.tokenizer)
-    progress("training the tokenizer", 0, 0)
-    documents = surveyed_documents(sources, request.form, survey)
-    fast = train_tokenizer(
-        _training_parts(documents, survey), vocab_size=request.vocab_size, kind=request.kind
-    )
-    return WordPieceTokenizer(f"{request.kind} of {request.vocab_size} ids", "", fast)
 
 
 def _training_parts(documents: Iterable[tuple[int, Document]], survey: Survey) -> Iterator[str]:

@@ -111,12 +111,12 @@ class DocumentTask(EncodedTextTask):
 def _report_leaks(documents: LabeledTexts, other_split: LabeledTexts) -> dict[str, Any]:
     """Return how many documents are in another split, exactly or nearly, and their rows."""
     leaks = find_leaks(documents.texts, other_split.texts)
-    exact = sum(leak.is_exact for leak in leaks)
-    differing = (other_split.labels[x.source] != documents.labels[x.row] for x in leaks)
+    exact = sum(similarity == 1 for _, _, similarity in leaks)
+    differing = (other_split.labels[y] != documents.labels[x] for x, y, _ in leaks)
     return {
         "documents": len(documents.texts),
         "exact": exact,
         "near": len(leaks) - exact,
         "of_another_class": sum(map(int, differing)),
-        "rows": [leak.row for leak in leaks],
+        "rows": [row for row, _, _ in leaks],
     }

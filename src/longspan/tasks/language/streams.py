@@ -148,14 +148,10 @@ class StreamTask(Task):
     def segments(self, split: Split) -> Segments:
         """Return the segments of a split, or its sliding windows."""
         if split not in self._segments:
-            examples, options = self._examples(split), self.options
-            if split == "train":
-                segments = cut_windows(examples, options.length, options.length)
-            else:
-                segments = cut_windows(
-                    examples, options.window, options.resolved_stride, options.held_out_tokens
-                )
-            self._segments[split] = segments
+            options, is_training = self.options, split == "train"
+            length = options.length if is_training else options.window
+            stride = length if is_training else options.resolved_stride
+            self._segments[split] = self.windows(split, length, stride)
         return self._segments[split]
 
     def windows(self, split: Split, length: int, stride: int) -> Segments:

@@ -173,7 +173,12 @@ def read_articles(lines: Iterable[list[str]]) -> Iterator[list[list[str]]]:
     has_title = False
     for line in lines:
         # The line before this one is a title if this one and the one before it are blank.
-        if not line and len(article) > 1 and not article[-2] and _is_title(article[-1]):
+        if (
+            not line
+            and len(article) > 1
+            and not article[-2]
+            and _TITLE.fullmatch(" ".join(article[-1]))
+        ):
             if has_title:
                 yield article[:-1]
                 article = article[-1:]
@@ -214,10 +219,6 @@ def read_split(
             f"fetch {published.url} again"
         )
     return writer.examples(), writer.num_documents
-
-
-def _is_title(line: list[str]) -> bool:
-    return _TITLE.fullmatch(" ".join(line)) is not None
 
 
 _NOTES = (

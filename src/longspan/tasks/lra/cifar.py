@@ -204,7 +204,7 @@ def find(data: Path | None) -> CifarFiles:
         hub_name=HUB,
         remedy=f"download {URL} to FOLDER and run `longspan data build image --data FOLDER`",
         whole=_WHOLE,
-        count_rows=_count_rows,
+        count_rows=lambda copy: sum(len(images.labels) for images in read(copy)),
         is_preferred=lambda copy: copy.exact,
     )
 
@@ -220,10 +220,6 @@ def read(source: CifarFiles) -> Iterator[CifarImages]:
             yield from _read_parquet(source, split)
     else:
         yield from _read_batches(source)
-
-
-def _count_rows(source: CifarFiles) -> int:
-    return sum(len(images.labels) for images in read(source))
 
 
 def _copies_in(path: Path) -> Iterator[CifarFiles]:

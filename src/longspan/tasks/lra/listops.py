@@ -215,7 +215,12 @@ class ListOps(Task):
         for split, expression, value in lra_release.read_listops(source):
             rows[split] += 1
             if rows[split] <= sizes[split]:
-                self._check_length(split, rows[split], len(expression))
+                if len(expression) >= self.options.max_length:
+                    raise DataError(
+                        f"ListOps, expression {rows[split]} of {split} has {len(expression)} "
+                        "tokens; expected fewer than "
+                        f"max_length={self.options.max_length}"
+                    )
                 writers[split].add(value, tokens=expression)
             if sum(rows.values()) % _PROGRESS_EVERY == 0:
                 progress(f"reading {self.info.title}", min(sum(rows.values()), total), total)
@@ -235,13 +240,6 @@ class ListOps(Task):
             license="Apache-2.0 (google-research/long-range-arena)",
             facts={"source_rows": rows, "source_sha256": source.checksums()},
         )
-
-    def _check_length(self, split: str, row: int, tokens: int) -> None:
-        if tokens >= self.options.max_length:
-            raise DataError(
-                f"ListOps, expression {row} of {split} has {tokens} tokens; expected fewer than "
-                f"max_length={self.options.max_length}"
-            )
 
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by length, in ranges that are equal for every split, by depth and deciding depth.

@@ -11,15 +11,12 @@ data serve every length.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import OptionError
-from longspan.shapes import Bool
-from longspan.tasks.batching import PAD_TO_MULTIPLE_OF, Batch, text_inputs
 
 MARKERS = ("[question]", "[/question]", "[ent]", "[/ent]")
 _QUESTION, _QUESTION_END, _CANDIDATE, _CANDIDATE_END, _DOCUMENT = range(5)
@@ -184,12 +181,6 @@ def min_length(candidates: int) -> int:
     return next(n for n in range(needed, 2 * needed) if prefix_length(n) >= needed)
 
 
-GlobalTokens = Literal["candidates", "boundaries", "first", "none"]
-MOST_BOUNDARIES = 64  # documents of a window that may be marked; published questions have fewer
-
-_ABSENT = -1  # position of a candidate that an example does not have
-
-
 def shuffle_parts(parts: Parts, label: int, stream: np.random.Generator) -> tuple[Parts, int]:
     """Return a question with its candidates and documents in another order, and the new label.
 
@@ -206,62 +197,3 @@ def shuffle_parts(parts: Parts, label: int, stream: np.random.Generator) -> tupl
         documents=[parts.documents[i] for i in documents],
     )
     return shuffled, int(np.flatnonzero(candidates == label)[0])
-
-
-def collate_windows(
-    all_windows: list[Windows],
-    labels: np.ndarray,
-    rows: np.ndarray,
-    *,
-    candidates: int,
-    length: int,
-    global_tokens: GlobalTokens,
-) -> Batch:
-    """Return windows as a batch as wide as the longest one, rounded up.
-
-    Args:
-        all_windows: windows of each question.
-        labels: index of the right candidate of each.
-        rows: row of each in its split.
-        candidates: maximum number of candidates of a question.
-        length: maximum number of tokens of a window.
-        global_tokens: tokens of each window that are global.
-    """
-    longest = max(len(text) for windows in all_windows for text in windows.texts)
-    rounded = -(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
-    shape = (len(all_windows), max(len(x.texts) for x in all_windows), min(rounded, length))
-    ids, lengths = np.zeros(shape, np.int64), np.zeros((*shape[:2], 1), np.int64)
-    positions = np.full((len(all_windows), candidates), _ABSENT, np.int64)
-    for row, windows in enumerate(all_windows):
-        positions[row, : len(windows.positions)] = windows.positions
-        for number, text in enumerate(windows.texts):
-            ids[row, number, : len(text)] = text
-            lengths[row, number] = len(text)
-    is_real = np.arange(shape[2]) < lengths
-    inputs = text_inputs(torch.from_numpy(ids), is_real)
-    inputs["candidate_positions"] = torch.from_numpy(positions)
-    if (mask := _mark_global_tokens(all_windows, is_real, global_tokens)) is not None:
-        inputs["global_attention_mask"] = mask
-    return Batch(inputs=inputs, targets=torch.from_numpy(labels), rows=torch.from_numpy(rows))
-
-
-def _mark_global_tokens(
-    all_windows: list[Windows], is_real: np.ndarray, global_tokens: GlobalTokens
-) -> Bool[torch.Tensor, "B W T"] | None:
-    """Return the global tokens of windows, None for none.
-
-    Args:
-        all_windows: windows of each question.
-        is_real: True at real tokens, (B, W, T).
-        global_tokens: tokens of each window that are global.
-    """
-    if global_tokens == "none":
-        return None
-    prefixes = [1 if global_tokens == "first" else x.num_prefix for x in all_windows]
-    mask = np.arange(is_real.shape[2]) < np.array(prefixes)[:, None, None]
-    mask = mask & is_real
-    if global_tokens == "boundaries":
-        for row, windows in enumerate(all_windows):
-            for number, places in enumerate(windows.boundaries):
-                mask[row, number, places[:MOST_BOUNDARIES]] = True
-    return torch.from_numpy(mask)

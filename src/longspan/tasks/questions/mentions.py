@@ -8,19 +8,12 @@ by white space and punctuation. Case and articles do not matter.
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from longspan.metrics.answers import TRIVIAQA_PUNCTUATION, normalize_triviaqa_answer
 
 _WORD = re.compile(rf"[^\s{re.escape(TRIVIAQA_PUNCTUATION)}]+")
 
 Span = tuple[int, int]  # first character, and the one after the last
-
-
-class _Word(NamedTuple):
-    text: str  # normalized
-    start: int
-    end: int
 
 
 def find_mentions(document: str, answers: Sequence[str]) -> list[Span]:
@@ -31,11 +24,12 @@ def find_mentions(document: str, answers: Sequence[str]) -> list[Span]:
     answers_by_word = _by_first_word(answers)
     words = list(_words(document)) if answers_by_word else []
     spans = set()
-    for place, word in enumerate(words):
-        for answer in answers_by_word.get(word.text, ()):
+    for place, (word, (start, _)) in enumerate(words):
+        for answer in answers_by_word.get(word, ()):
             run = words[place : place + len(answer)]
-            if tuple(one.text for one in run) == answer:
-                spans.add((word.start, run[-1].end))
+            if tuple(text for text, _ in run) == answer:
+                _, (_, end) = run[-1]
+                spans.add((start, end))
     return sorted(spans)
 
 
@@ -48,8 +42,8 @@ def _by_first_word(answers: Sequence[str]) -> dict[str, list[tuple[str, ...]]]:
     return answers_by_word
 
 
-def _words(document: str) -> Iterator[_Word]:
-    """Yield the words of a document, without articles."""
+def _words(document: str) -> Iterator[tuple[str, Span]]:
+    """Yield the normalized words of a document and their places, without articles."""
     for match in _WORD.finditer(document):
         if text := normalize_triviaqa_answer(match[0]):
-            yield _Word(text, *match.span())
+            yield text, match.span()

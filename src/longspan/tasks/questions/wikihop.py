@@ -17,9 +17,10 @@ import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -32,18 +33,16 @@ from longspan.data.store import Examples
 from longspan.errors import DataError, MissingSourceError, OptionError
 from longspan.shapes import Float, Int
 from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split
+from longspan.tasks.batching import PAD_TO_MULTIPLE_OF, text_inputs
 from longspan.tasks.example_writer import ExampleWriter, load_details
 from longspan.tasks.grouping import Grouping
 from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.pieces import PieceTask, PieceVocabulary, vocabulary_setting
 from longspan.tasks.questions.candidates import (
     MARKERS,
-    MOST_BOUNDARIES,
     CandidateEncoder,
-    GlobalTokens,
     Parts,
     Windows,
-    collate_windows,
     min_length,
     prefix_length,
     shuffle_parts,
@@ -158,7 +157,10 @@ def _texts(record: Any, name: str, where: str) -> tuple[str, ...]:
     return tuple(map(join_punctuation, texts))
 
 
+GlobalTokens = Literal["candidates", "boundaries", "first", "none"]
 _MOST_CANDIDATES = 79  # of a published question
+_MOST_BOUNDARIES = 64  # documents of a window that may be marked; published questions have fewer
+_ABSENT = -1  # position of a candidate that an example does not have
 _SHUFFLING = 1  # purpose of the random numbers of a batch
 _LABELS = ("one window", "several windows", "cut")
 _SHOWN = 400  # characters of the documents
@@ -295,7 +297,7 @@ class WikiHop(PieceTask):
         prefix = prefix_length(self.length)
         longest = {
             "candidates": prefix,
-            "boundaries": min(self.length, prefix + MOST_BOUNDARIES),
+            "boundaries": min(self.length, prefix + _MOST_BOUNDARIES),
             "first": 1,
             "none": 0,
         }
@@ -360,14 +362,9 @@ class WikiHop(PieceTask):
                 for parts, label in zip(all_parts, labels, strict=True)
             ]
             all_parts, labels = [x for x, _ in shuffled], np.array([y for _, y in shuffled])
-        return collate_windows(
-            [self._windows(parts) for parts in all_parts],
-            labels,
-            rows,
-            candidates=self.options.candidates,
-            length=self.length,
-            global_tokens=self.options.global_tokens,
-        )
+        windows = [self._windows(parts) for parts in all_parts]
+        targets = torch.from_numpy(labels)
+        return Batch(inputs=self._pad(windows), targets=targets, rows=torch.from_numpy(rows))
 
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by what the model reads: one window, several, or not all of the documents."""
@@ -424,6 +421,38 @@ class WikiHop(PieceTask):
                 f"a question of {self.source} has {most} candidates, "
                 f"candidates={self.options.candidates} are allowed; set task.candidates={most}"
             )
+
+    def _pad(self, all_windows: list[Windows]) -> dict[str, Tensor]:
+        """Return windows, as wide as the longest one, rounded up, and their candidates."""
+        longest = max(len(text) for windows in all_windows for text in windows.texts)
+        rounded = -(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
+        most = max(len(windows.texts) for windows in all_windows)
+        shape = (len(all_windows), most, min(rounded, self.length))
+        ids, lengths = np.zeros(shape, np.int64), np.zeros((*shape[:2], 1), np.int64)
+        positions = np.full((len(all_windows), self.options.candidates), _ABSENT, np.int64)
+        for row, windows in enumerate(all_windows):
+            positions[row, : len(windows.positions)] = windows.positions
+            for number, text in enumerate(windows.texts):
+                ids[row, number, : len(text)] = text
+                lengths[row, number] = len(text)
+        is_real = np.arange(shape[2]) < lengths
+        inputs = text_inputs(torch.from_numpy(ids), is_real)
+        inputs["candidate_positions"] = torch.from_numpy(positions)
+        if self.options.global_tokens != "none":
+            is_global = self._global_tokens(all_windows, is_real)
+            inputs["global_attention_mask"] = torch.from_numpy(is_global)
+        return inputs
+
+    def _global_tokens(self, all_windows: list[Windows], is_real: np.ndarray) -> np.ndarray:
+        """Return which tokens of windows are global, of the real ones, (B, W, T)."""
+        choice = self.options.global_tokens
+        prefixes = [1 if choice == "first" else windows.num_prefix for windows in all_windows]
+        mask = is_real & (np.arange(is_real.shape[2]) < np.array(prefixes)[:, None, None])
+        if choice == "boundaries":
+            for row, windows in enumerate(all_windows):
+                for number, places in enumerate(windows.boundaries):
+                    mask[row, number, places[:_MOST_BOUNDARIES]] = True
+        return mask
 
     def _windows(self, parts: Parts) -> Windows:
         return self._encoder.make_windows(parts, self.length, self.options.windows)

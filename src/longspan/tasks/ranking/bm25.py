@@ -46,10 +46,10 @@ class Bm25:
             distinct.append(len(frequencies))
             lengths.append(len(document))
         self.size = len(lengths)
-        numbers = np.repeat(np.arange(self.size, dtype=np.int32), _as_array(distinct))
-        postings = (_as_array(counts), (_as_array(words), numbers))
+        numbers = np.repeat(np.arange(self.size, dtype=np.int32), np.asarray(distinct))
+        postings = (np.asarray(counts), (np.asarray(words), numbers))
         by_word = csr_array(postings, (len(self._words), self.size), dtype=float)
-        self._weights = _weigh(by_word, _as_array(lengths), k1, b)
+        self._weights = _weigh(by_word, np.asarray(lengths), k1, b)
 
     def scores(self, query: Iterable[str]) -> np.ndarray:
         """Return the score of every document, (N,) float64."""
@@ -84,8 +84,3 @@ def _weigh(counts: csr_array, lengths: np.ndarray, k1: float, b: float) -> csr_a
     norms = k1 * (1 - b + b * lengths / mean)
     weights = np.repeat(idf, frequency) * counts.data / (counts.data + norms[counts.indices])
     return csr_array((weights, counts.indices, counts.indptr), counts.shape)
-
-
-def _as_array(values: array.array) -> np.ndarray:
-    dtype = f"i{values.itemsize}"
-    return np.frombuffer(values, dtype) if values else np.empty(0, dtype)

@@ -80,7 +80,7 @@ def _count_shared(one: Queries, other: Queries) -> dict[str, int]:
     texts = set(one.texts)
     return {
         "queries": sum(text in texts for text in other.texts),
-        "both_directions": len(_reversed_pairs(one) & _pairs(other)),
+        "both_directions": len({pair[::-1] for pair in _pairs(one)} & _pairs(other)),
         "relevant_documents": len(answers & other_answers),
         "queries_among_documents": sum(number in answers for number in other.self_documents),
     }
@@ -111,10 +111,6 @@ def _pairs(queries: Queries) -> set[tuple[int, int]]:
     return {
         (query, number) for query, judged in rows if query != NONE for number in relevant(judged)
     }
-
-
-def _reversed_pairs(queries: Queries) -> set[tuple[int, int]]:
-    return {(number, query) for query, number in _pairs(queries)}
 
 
 def sort_documents(

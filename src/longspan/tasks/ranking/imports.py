@@ -7,6 +7,7 @@ Documents stream from file to file; ids, queries and judgments are in memory.
 
 import dataclasses
 import hashlib
+import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -94,17 +95,9 @@ class BeirDescription(ImportDescription):
         return {"form": "beir", "sha256": self.rows_sha256}
 
 
-@dataclasses.dataclass(frozen=True)
-class StoredQuery:
-    """A query: id, text, number of its split, and the grade of each judged document by number.
-
-    Documents are numbered in the order of the file.
-    """
-
-    id: str
-    text: str
-    split: int
-    judged: dict[int, int]
+# A row of queries.parquet: id, text, number of the split, and numbers and grades of the judged
+# documents, which are numbered in the order of their file.
+QueryRow = dict[str, Any]
 
 
 def import_collection(
@@ -149,17 +142,18 @@ def import_collection(
         numbers, facts = _write_documents(part / _DOCUMENTS, collection, progress)
         rows, counts, unknown = _judged_queries(collection, files, numbers)
         queries, in_another = _assign(rows, shares, splits)
+        pq.write_table(pa.Table.from_pylist(queries, _QUERY_SCHEMA), part / _QUERIES)
         return BeirDescription(
             name=name,
-            rows_sha256=f"{facts['sha256']}{_write_queries(part / _QUERIES, queries)}",
-            sizes=count_splits(np.array([query.split for query in queries])),
+            rows_sha256=f"{facts['sha256']}{_queries_sha256(queries)}",
+            sizes=count_splits(np.array([row["split"] for row in queries])),
             counts={"empty_documents": facts["empty"], **counts, "in_another_split": in_another},
             files={path.name: file_sha256(path) for path in collection.paths},
             splits=splits,
             documents=len(numbers),
             unknown=unknown,
             document_words=facts["words"],
-            query_words=covered([len(split_words(x.text.encode(), len(x.text))) for x in queries]),
+            query_words=covered([_count_words(row["text"]) for row in queries]),
         )
 
     return BeirDescription.store(cache, name, write, replace=replace)
@@ -200,7 +194,7 @@ def _write_documents(
                 num_empty += 1
                 continue
             numbers[name] = len(numbers)
-            words.append(len(split_words(text.encode(), len(text))))
+            words.append(_count_words(text))
             rows.append({"id": name, "text": text})
             _update(digest, name, text)
             size += len(text)
@@ -215,7 +209,7 @@ def _write_documents(
 
 def _judged_queries(
     collection: CollectionFiles, files: Mapping[str, Path], numbers: Mapping[str, int]
-) -> tuple[list[StoredQuery], dict[str, int], list[str]]:
+) -> tuple[list[QueryRow], dict[str, int], list[str]]:
     """Return the queries with a relevant document, counts and places of what was left out.
 
     Args:
@@ -232,18 +226,20 @@ def _judged_queries(
         judged: dict[str, dict[int, int]] = {}
         for one in collection.read_judgments(file):
             seen.add(one.query)
-            grades = judged.setdefault(one.query, {}) if one.query in queries else None
-            if grades is not None and one.document in numbers:
-                grades[numbers[one.document]] = one.grade
+            is_document = one.query in queries
+            if is_document:
+                judged.setdefault(one.query, {})
+            if is_document and one.document in numbers:
+                judged[one.query][numbers[one.document]] = one.grade
                 continue
-            is_document = grades is not None
             kind, name = ("documents", one.document) if is_document else ("queries", one.query)
             counts["missing_relevant_documents"] += is_document and one.grade > 0
             counts[f"judgments_of_unknown_{kind}"] += 1
             places.append(f"{one.place.removeprefix(f'{file.parent}/')}: {name!r:.80}")
-        for query in sorted(judged):
-            if relevant(judged[query]):
-                rows.append(StoredQuery(query, queries[query], SPLITS.index(split), judged[query]))
+        for query, grades in sorted(judged.items()):
+            if relevant(grades):
+                row = {"id": query, "text": queries[query], "split": SPLITS.index(split)}
+                rows.append({**row, "documents": [*grades], "grades": [*grades.values()]})
             else:
                 counts["without_relevant_documents"] += 1
     if not rows:
@@ -258,32 +254,19 @@ def _judged_queries(
 
 
 def _assign(
-    rows: Sequence[StoredQuery], shares: dict[int, float], sources: Mapping[str, str]
-) -> tuple[list[StoredQuery], int]:
+    rows: Sequence[QueryRow], shares: dict[int, float], sources: Mapping[str, str]
+) -> tuple[list[QueryRow], int]:
     """Return the queries with their splits, and the number left out with a text of another one."""
-    source_splits = np.array([query.split for query in rows], np.int8)
-    assigned = assign_splits([(query.text,) for query in rows], source_splits, shares)
+    source_splits = np.array([row["split"] for row in rows], np.int8)
+    assigned = assign_splits([(row["text"],) for row in rows], source_splits, shares)
     if (name := assigned.find_empty()) is not None:
         raise DataError(
             f"no query is left for {name} ({sources[name]}), as the texts of all of them are in "
             "another split too"
         )
     splits = zip(rows, assigned.splits.tolist(), strict=True)
-    queries = [dataclasses.replace(x, split=split) for x, split in splits if split != DROPPED]
+    queries = [{**row, "split": split} for row, split in splits if split != DROPPED]
     return queries, len(rows) - len(queries)
-
-
-def _write_queries(path: Path, queries: Sequence[StoredQuery]) -> str:
-    """Write queries and their judgments; return the sha256 of them."""
-    rows = [
-        {
-            **{"id": x.id, "text": x.text, "split": x.split},
-            **{"documents": [*x.judged], "grades": [*x.judged.values()]},
-        }
-        for x in queries
-    ]
-    pq.write_table(pa.Table.from_pylist(rows, _QUERY_SCHEMA), path)
-    return _queries_sha256(queries)
 
 
 def load_collection(folder: Path, description: BeirDescription, scratch: Path) -> Collection:
@@ -302,16 +285,7 @@ def load_collection(folder: Path, description: BeirDescription, scratch: Path) -
         ids.append(name)
         texts.add(np.frombuffer(text.encode(), np.uint8))
     with explain_parquet_errors(folder / _QUERIES):
-        rows = pq.read_table(folder / _QUERIES).to_pylist()
-    queries = [
-        StoredQuery(
-            row["id"],
-            row["text"],
-            row["split"],
-            dict(zip(row["documents"], row["grades"], strict=True)),
-        )
-        for row in rows
-    ]
+        queries = pq.read_table(folder / _QUERIES).to_pylist()
     if f"{digest.hexdigest()}{_queries_sha256(queries)}" != description.rows_sha256:
         raise DataError(f"{folder} has changed; import the collection again with --replace")
     documents, ids, numbers = sort_documents(texts.ragged(), ids, scratch / "documents")
@@ -319,24 +293,22 @@ def load_collection(folder: Path, description: BeirDescription, scratch: Path) -
     return Collection(
         documents=documents,
         queries={
-            name: _to_queries([x for x in queries if x.split == split], numbers, by_id)
+            name: _to_queries([x for x in queries if x["split"] == split], numbers, by_id)
             for split, name in enumerate(SPLITS)
         },
     )
 
 
-def _to_queries(
-    queries: Sequence[StoredQuery], numbers: np.ndarray, by_id: dict[str, int]
-) -> Queries:
+def _to_queries(rows: Sequence[QueryRow], numbers: np.ndarray, by_id: dict[str, int]) -> Queries:
     """Return the queries of a split in the order of their ids, with documents by number."""
-    ordered = sorted(queries, key=lambda query: query.id)
+    ordered = sorted(rows, key=operator.itemgetter("id"))
     judged = [
-        dict(sorted((int(numbers[x]), grade) for x, grade in query.judged.items()))
-        for query in ordered
+        dict(sorted(zip(numbers[row["documents"]].tolist(), row["grades"], strict=True)))
+        for row in ordered
     ]
-    self_documents = [by_id.get(query.id, NONE) for query in ordered]
+    self_documents = [by_id.get(row["id"], NONE) for row in ordered]
     return Queries(
-        texts=[query.text.encode() for query in ordered],
+        texts=[row["text"].encode() for row in ordered],
         judged=judged,
         self_documents=[
             NONE if number in relevant(grades) else number
@@ -352,11 +324,16 @@ def _read_documents(path: Path) -> Iterator[tuple[str, str]]:
             yield from zip(batch["id"].to_pylist(), batch["text"].to_pylist(), strict=True)
 
 
-def _queries_sha256(queries: Sequence[StoredQuery]) -> str:
+def _count_words(text: str) -> int:
+    return len(split_words(text.encode(), len(text)))
+
+
+def _queries_sha256(rows: Sequence[QueryRow]) -> str:
     digest = hashlib.sha256()
-    for query in queries:
-        grades = (f"{number} {grade}" for number, grade in query.judged.items())
-        _update(digest, query.id, query.text, str(query.split), *grades)
+    for row in rows:
+        judged = zip(row["documents"], row["grades"], strict=True)
+        grades = (f"{number} {grade}" for number, grade in judged)
+        _update(digest, row["id"], row["text"], str(row["split"]), *grades)
         _update(digest, "")
     return digest.hexdigest()
 

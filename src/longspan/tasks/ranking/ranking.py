@@ -6,7 +6,7 @@ those that do not answer the query. Scores are those of rankings of the whole co
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from longspan.bounds import MOST_EXAMPLES
 from longspan.config import Length, setting, settings
-from longspan.data.own_splits import SPLITS, TRAIN
+from longspan.data.own_splits import SPLITS
 from longspan.data.store import Examples, Ragged, SequenceWriter
 from longspan.data.tokenizers import Tokenizer
 from longspan.errors import OptionError
@@ -35,56 +35,7 @@ from longspan.tasks.scoring import statistics_of_mean
 from longspan.words import split_words
 
 DOCUMENTS = "documents"  # file of the data set
-SplitWords = Callable[[str], list[str]]
 _PROGRESS = 100  # texts between two reports
-
-
-def _encode_collection(
-    collection: Collection,
-    tokenizer: Tokenizer,
-    lengths: tuple[int, int],
-    mined: int,
-    split: SplitWords,
-    scratch: Path,
-    progress: ProgressCallback,
-) -> tuple[dict[str, Examples], dict[str, Any]]:
-    """Return the examples of each split and the documents, and the facts of a manifest.
-
-    Args:
-        collection: documents and queries.
-        tokenizer: tokenizer of both.
-        lengths: maximum number of tokens of a document, and of a query.
-        mined: documents of BM25 for each training query; 0: no BM25.
-        split: returns the words of a text for BM25.
-        scratch: folder for files of the build.
-        progress: called with what is done, and how much of it.
-    """
-    texts: dict[str, tuple[Iterable[bytes], int]]
-    texts = {DOCUMENTS: ((text.tobytes() for text in collection.documents), lengths[0])}
-    texts |= {name: (collection.queries[name].texts, lengths[1]) for name in SPLITS}
-    encoded: dict[str, Ragged] = {}
-    cut: dict[str, int] = {}
-    for name, (parts, length) in texts.items():
-        path = scratch / f"{name}.ids"
-        encoded[name], cut[name] = _encode_to_file(tokenizer, parts, length, path)
-    negatives: dict[str, list[np.ndarray]] = {}
-    facts: dict[str, Any] = {**collection.facts, "cut": cut}
-    if mined:
-        progress("indexing documents for BM25", 0, 0)
-        index = Bm25(split(text.tobytes().decode()) for text in collection.documents)
-        negatives[SPLITS[TRAIN]] = _mine(
-            index, collection.queries[SPLITS[TRAIN]], split, mined, progress
-        )
-        facts["bm25"] = {
-            name: _score_bm25(index, collection.queries[name], split)
-            for name in SPLITS[TRAIN + 1 :]
-        }
-    splits: dict[str, Examples] = {
-        name: _pack(encoded[name], collection.queries[name], negatives.get(name)) for name in SPLITS
-    }
-    numbers = np.arange(len(collection.documents))
-    splits[DOCUMENTS] = Examples(tokens=encoded[DOCUMENTS], labels=numbers)
-    return splits, {**facts, **tokenizer.facts}
 
 
 def _encode_to_file(
@@ -97,36 +48,6 @@ def _encode_to_file(
         sequences.add(ids)
         cut += is_cut
     return sequences.ragged(), cut
-
-
-def _score_bm25(index: Bm25, queries: Queries, split: SplitWords) -> dict[str, float]:
-    """Return the mean of every ranking metric over the rankings of BM25.
-
-    Documents without a word of a query, which BM25 does not rank, do not count as found.
-    """
-    grades = np.zeros((len(queries), max(CUTOFFS)))
-    for row, text in enumerate(queries.texts):
-        self_document = queries.self_documents[row]
-        excluded = [self_document] if self_document != NONE else []
-        ranked = index.best(split(text.decode()), max(CUTOFFS), excluded).tolist()
-        grades[row, : len(ranked)] = [queries.judged[row].get(number, 0) for number in ranked]
-    judged_grades = [np.array(list(x.values())) for x in queries.judged]
-    return {
-        name: float(ranking_score(name, grades, judged_grades).mean()) for name in RANKING_METRICS
-    }
-
-
-def _mine(
-    index: Bm25, queries: Queries, split: SplitWords, count: int, progress: ProgressCallback
-) -> list[np.ndarray]:
-    """Return the documents that BM25 ranks first among those that do not answer each query."""
-    negatives = []
-    for row, text in enumerate(queries.texts):
-        if row % _PROGRESS == 0:
-            progress("mining hard negatives", row, len(queries))
-        excluded = {*queries.judged[row], queries.self_documents[row]} - {NONE}
-        negatives.append(index.best(split(text.decode()), count, excluded))
-    return negatives
 
 
 def _pack(tokens: Ragged, queries: Queries, mined: list[np.ndarray] | None) -> Examples:
@@ -266,12 +187,61 @@ class RankingTask(EncodedTextTask):
         tokenizer = self.make_tokenizer(
             lambda: ((text.tobytes(), 1) for text in collection.documents)
         )
-        lengths = (self.options.length, self.options.query_length)
-        splits, facts = _encode_collection(
-            collection, tokenizer, lengths, self.options.mined, self.split, scratch, progress
-        )
-        texts = {x: Examples(tokens=y.tokens, labels=y.labels) for x, y in splits.items()}
-        return splits, {**facts, **count_unknown(tokenizer, texts)}
+        texts: dict[str, tuple[Iterable[bytes], int]]
+        texts = {DOCUMENTS: ((text.tobytes() for text in collection.documents), self.length)}
+        texts |= {x: (y.texts, self.options.query_length) for x, y in collection.queries.items()}
+        tokens: dict[str, Ragged] = {}
+        cut: dict[str, int] = {}
+        for name, (parts, length) in texts.items():
+            path = scratch / f"{name}.ids"
+            tokens[name], cut[name] = _encode_to_file(tokenizer, parts, length, path)
+        mined, scores = self._rank_by_bm25(collection, progress)
+        splits = {x: _pack(tokens[x], y, mined.get(x)) for x, y in collection.queries.items()}
+        numbers = np.arange(len(collection.documents))
+        splits[DOCUMENTS] = Examples(tokens=tokens[DOCUMENTS], labels=numbers)
+        plain = {x: Examples(tokens=y.tokens, labels=y.labels) for x, y in splits.items()}
+        unknown = count_unknown(tokenizer, plain)
+        return splits, {**collection.facts, "cut": cut, **scores, **tokenizer.facts, **unknown}
+
+    def _rank_by_bm25(
+        self, collection: Collection, progress: ProgressCallback
+    ) -> tuple[dict[str, list[np.ndarray]], dict[str, Any]]:
+        """Return the mined documents by split, of training alone, and the scores as a fact."""
+        if not self.options.mined:
+            return {}, {}
+        progress("indexing documents for BM25", 0, 0)
+        index = Bm25(self.split(text.tobytes().decode()) for text in collection.documents)
+        train, *held_out = SPLITS
+        mined = self._mine(index, collection.queries[train], progress)
+        scores = {name: self._score_bm25(index, collection.queries[name]) for name in held_out}
+        return {train: mined}, {"bm25": scores}
+
+    def _mine(self, index: Bm25, queries: Queries, progress: ProgressCallback) -> list[np.ndarray]:
+        """Return the documents that BM25 ranks first among those that do not answer each query."""
+        negatives = []
+        for row, text in enumerate(queries.texts):
+            if row % _PROGRESS == 0:
+                progress("mining hard negatives", row, len(queries))
+            excluded = {*queries.judged[row], queries.self_documents[row]} - {NONE}
+            words = self.split(text.decode())
+            negatives.append(index.best(words, self.options.mined, excluded))
+        return negatives
+
+    def _score_bm25(self, index: Bm25, queries: Queries) -> dict[str, float]:
+        """Return the mean of every ranking metric over the rankings of BM25.
+
+        Documents without a word of a query, which BM25 does not rank, do not count as found.
+        """
+        grades = np.zeros((len(queries), max(CUTOFFS)))
+        for row, text in enumerate(queries.texts):
+            excluded = {queries.self_documents[row]} - {NONE}
+            ranked = index.best(self.split(text.decode()), max(CUTOFFS), excluded).tolist()
+            grades[row, : len(ranked)] = [queries.judged[row].get(number, 0) for number in ranked]
+        judged_grades = [np.array(list(x.values())) for x in queries.judged]
+        return {
+            name: float(ranking_score(name, grades, judged_grades).mean())
+            for name in RANKING_METRICS
+        }
 
     def collate(
         self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None

@@ -103,11 +103,6 @@ def is_kept(split: Split, one: SummarizedDocument, report: Report) -> bool:
     return bool(one.summary) and (bool(one.document) or split != "train")
 
 
-def _score_lead(one: SummarizedDocument, words: float, rule: RougeRule) -> dict[str, float]:
-    """Return the scores of the leading sentences of a document."""
-    return rouge("\n".join(leading_sentences(one.document, words)), "\n".join(one.summary), rule)
-
-
 def _measure(one: SummarizedDocument, cut: tuple[bool, bool], rule: RougeRule) -> dict[str, int]:
     """Return what is summed over a split: words, texts that are cut, what ROUGE does not read."""
     reads = has_token(one.summary_text, rule)
@@ -280,7 +275,8 @@ class SummaryTask(EncodedTextTask):
             sums[split].update(_measure(one, cut, rule))
             if split in HELD_OUT:
                 words = sums["train"]["words"] / max(1, len(parts["train"]))
-                lead[split].update(_score_lead(one, words, rule))
+                leading = leading_sentences(one.document, words)
+                lead[split].update(rouge("\n".join(leading), details["summary"], rule))
         remedy = "use other files"
         lacks = "no document with a summary"
         reporting.refuse_empty(self.info.name, parts, reports, lacks, remedy)

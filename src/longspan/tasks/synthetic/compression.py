@@ -39,17 +39,6 @@ class CompressionOptions(GeneratedOptions):
         check_vocab_size(FIRST_SYMBOL + self.symbols, "symbols")
 
 
-def draw_chunk(options: CompressionOptions, draws: np.random.Generator) -> TokensAndTargets:
-    """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.
-
-    The target of a symbol of class c is c + 1; that of the marker is 0.
-    """
-    symbols = draws.integers(0, options.symbols, (CHUNK_SIZE, options.length), np.uint16)
-    tokens, targets = symbols + np.uint16(FIRST_SYMBOL), symbols + np.uint16(1)
-    tokens[:, -1], targets[:, -1] = MARKER, 0
-    return tokens, targets
-
-
 @register
 class CompressionTask(MarkedSymbolsTask):
     """Random symbols, which one state has to hold."""
@@ -82,8 +71,15 @@ class CompressionTask(MarkedSymbolsTask):
         return {**super().model_fields, "pooling": "last"}
 
     def draw_chunk(self, split: Split, draws: np.random.Generator) -> TokensAndTargets:
-        """Draw the tokens and targets of a chunk of examples."""
-        return draw_chunk(self.options, draws)
+        """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.
+
+        The target of a symbol of class c is c + 1; that of the marker is 0.
+        """
+        options = self.options
+        symbols = draws.integers(0, options.symbols, (CHUNK_SIZE, options.length), np.uint16)
+        tokens, targets = symbols + np.uint16(FIRST_SYMBOL), symbols + np.uint16(1)
+        tokens[:, -1], targets[:, -1] = MARKER, 0
+        return tokens, targets
 
     def show(self, split: Split, row: int) -> str:
         """Return the symbols."""

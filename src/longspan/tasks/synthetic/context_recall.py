@@ -183,19 +183,6 @@ def _write_example(
     return tokens, [0] * blanks + scored + [0] * len(asked) + [1] * len(answer)
 
 
-def draw_chunk(
-    options: ContextRecallOptions, split: Split, draws: np.random.Generator
-) -> TokensAndTargets:
-    """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.
-
-    The target of a token is i + 1 if the next one is scored and has id i; other targets are 0.
-    """
-    pairs = _draw_pairs(options, split, draws)
-    rows = [_write_example(options, pairs, row) for row in range(CHUNK_SIZE)]
-    tokens, scored = (np.array(x, np.uint16) for x in zip(*rows, strict=True))
-    return tokens[:, :-1], (tokens[:, 1:] + np.uint16(1)) * scored[:, 1:]
-
-
 class _ContextRecallTask(CausalTask):
     """Base of the three forms: targets, rule and names of the tokens."""
 
@@ -233,8 +220,15 @@ class _ContextRecallTask(CausalTask):
         )
 
     def draw_chunk(self, split: Split, draws: np.random.Generator) -> TokensAndTargets:
-        """Draw the tokens and targets of a chunk of examples."""
-        return draw_chunk(self.options, split, draws)
+        """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.
+
+        The target of a token is i + 1 if the next one is scored and has id i; other targets are 0.
+        """
+        options = self.options
+        pairs = _draw_pairs(options, split, draws)
+        rows = [_write_example(options, pairs, row) for row in range(CHUNK_SIZE)]
+        tokens, scored = (np.array(x, np.uint16) for x in zip(*rows, strict=True))
+        return tokens[:, :-1], (tokens[:, 1:] + np.uint16(1)) * scored[:, 1:]
 
     def collate(
         self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None

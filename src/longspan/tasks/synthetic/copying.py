@@ -107,22 +107,6 @@ class CopyingOptions(SymbolChecks, GeneratedOptions):
     )
 
 
-def draw_chunk(options: SymbolChecks, draws: np.random.Generator) -> TokensAndTargets:
-    """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.
-
-    The target of marker i is c + 1 if symbol i has class c; other targets are 0.
-    """
-    tokens = np.full((CHUNK_SIZE, options.length), MARKER, np.uint16)
-    targets = np.zeros_like(tokens)
-    symbols = draws.integers(0, options.symbols, (CHUNK_SIZE, options.count))
-    positions = _draw_positions(options, draws)
-    filler = draws.integers(0, options.noise, (CHUNK_SIZE, options.context), np.uint16)
-    tokens[:, : options.context] = filler + np.uint16(_FIRST_FILLER)
-    np.put_along_axis(tokens, positions, symbols + options.first_symbol, 1)
-    targets[:, options.context :] = symbols + 1
-    return tokens, targets
-
-
 def _draw_positions(options: SymbolChecks, draws: np.random.Generator) -> np.ndarray:
     """Draw the positions of the symbols, ascending: (CHUNK_SIZE, count)."""
     if not options.together and options.depth is None:
@@ -186,8 +170,20 @@ class CopyingTask(GeneratedTask):
         )
 
     def draw_chunk(self, split: Split, draws: np.random.Generator) -> TokensAndTargets:
-        """Draw the tokens and targets of a chunk of examples."""
-        return draw_chunk(self.options, draws)
+        """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.
+
+        The target of marker i is c + 1 if symbol i has class c; other targets are 0.
+        """
+        options = self.options
+        tokens = np.full((CHUNK_SIZE, options.length), MARKER, np.uint16)
+        targets = np.zeros_like(tokens)
+        symbols = draws.integers(0, options.symbols, (CHUNK_SIZE, options.count))
+        positions = _draw_positions(options, draws)
+        filler = draws.integers(0, options.noise, (CHUNK_SIZE, options.context), np.uint16)
+        tokens[:, : options.context] = filler + np.uint16(_FIRST_FILLER)
+        np.put_along_axis(tokens, positions, symbols + options.first_symbol, 1)
+        targets[:, options.context :] = symbols + 1
+        return tokens, targets
 
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by the position of the first symbol, in quarters; not if symbols are scattered."""

@@ -39,19 +39,6 @@ class DuplicationOptions(GeneratedOptions):
             raise OptionError(f"length={self.length}; expected an even number of 4 or more")
 
 
-def draw_chunk(options: DuplicationOptions, draws: np.random.Generator) -> TokensAndTargets:
-    """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.
-
-    The target of a token is c + 1 if the next one is a symbol of class c in the second half.
-    """
-    half = options.length // 2
-    symbols = draws.integers(0, options.symbols, (CHUNK_SIZE, half - 1), np.uint16)
-    first = np.pad(symbols + np.uint16(FIRST_SYMBOL), ((0, 0), (1, 0)), constant_values=MARKER)
-    targets = np.zeros((CHUNK_SIZE, options.length), np.uint16)
-    targets[:, half:-1] = symbols + 1
-    return np.concatenate((first, first), 1), targets
-
-
 @register
 class DuplicationTask(MarkedSymbolsTask, CausalTask):
     """Words of 511 symbols, written twice."""
@@ -78,8 +65,17 @@ class DuplicationTask(MarkedSymbolsTask, CausalTask):
     )
 
     def draw_chunk(self, split: Split, draws: np.random.Generator) -> TokensAndTargets:
-        """Draw the tokens and targets of a chunk of examples."""
-        return draw_chunk(self.options, draws)
+        """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.
+
+        The target of a token is c + 1 if the next one is a symbol of class c in the second half.
+        """
+        options = self.options
+        half = options.length // 2
+        symbols = draws.integers(0, options.symbols, (CHUNK_SIZE, half - 1), np.uint16)
+        first = np.pad(symbols + np.uint16(FIRST_SYMBOL), ((0, 0), (1, 0)), constant_values=MARKER)
+        targets = np.zeros((CHUNK_SIZE, options.length), np.uint16)
+        targets[:, half:-1] = symbols + 1
+        return np.concatenate((first, first), 1), targets
 
     def show(self, split: Split, row: int) -> str:
         """Return the tokens of both halves."""

@@ -60,19 +60,6 @@ class MemorizationOptions(GeneratedOptions):
         return generator.permutation(self.values)[: self.keys]
 
 
-def draw_chunk(options: MemorizationOptions, draws: np.random.Generator) -> TokensAndTargets:
-    """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.
-
-    The target of a marker is c + 1 if the key before it has value c; other targets are 0.
-    """
-    tokens = np.full((CHUNK_SIZE, options.length), MARKER, np.uint16)
-    targets = np.zeros_like(tokens)
-    keys = draws.integers(0, options.keys, (CHUNK_SIZE, options.length // 2))
-    tokens[:, ::2] = keys + _FIRST_KEY
-    targets[:, 1::2] = options.facts[keys] + 1
-    return tokens, targets
-
-
 @register
 class MemorizationTask(GeneratedTask):
     """Keys with one value for all examples."""
@@ -110,8 +97,17 @@ class MemorizationTask(GeneratedTask):
         return self.options.values
 
     def draw_chunk(self, split: Split, draws: np.random.Generator) -> TokensAndTargets:
-        """Draw the tokens and targets of a chunk of examples."""
-        return draw_chunk(self.options, draws)
+        """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.
+
+        The target of a marker is c + 1 if the key before it has value c; other targets are 0.
+        """
+        options = self.options
+        tokens = np.full((CHUNK_SIZE, options.length), MARKER, np.uint16)
+        targets = np.zeros_like(tokens)
+        keys = draws.integers(0, options.keys, (CHUNK_SIZE, options.length // 2))
+        tokens[:, ::2] = keys + _FIRST_KEY
+        targets[:, 1::2] = options.facts[keys] + 1
+        return tokens, targets
 
     def show(self, split: Split, row: int) -> str:
         """Return the keys with their values."""

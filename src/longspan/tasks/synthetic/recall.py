@@ -118,27 +118,6 @@ class RecallOptions(GeneratedOptions):
         return (self.length - self.head) // 2
 
 
-def draw_chunk(options: RecallOptions, draws: np.random.Generator) -> TokensAndTargets:
-    """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.
-
-    The target of a query is c + 1 if its value has class c; other targets are 0.
-    """
-    head = options.head
-    tokens = np.full((CHUNK_SIZE, options.length), BLANK, np.uint16)
-    targets = np.zeros_like(tokens)
-    keys = sample_distinct(draws, CHUNK_SIZE, options.keys, options.pairs)
-    values = sample_distinct(draws, CHUNK_SIZE, options.values, options.pairs)
-    tokens[:, 0:head:2] = keys + _FIRST_KEY
-    tokens[:, 1:head:2] = values + options.values
-    positions = head + 2 * _draw_slots(options, draws)
-    pairs = _draw_queries(options, draws)
-    if options.noise:
-        tokens[:, head:] = _draw_unbound_keys(options, draws, keys) + _FIRST_KEY
-    np.put_along_axis(tokens, positions, np.take_along_axis(keys, pairs, 1) + _FIRST_KEY, 1)
-    np.put_along_axis(targets, positions, np.take_along_axis(values, pairs, 1) + 1, 1)
-    return tokens, targets
-
-
 def _draw_slots(options: RecallOptions, draws: np.random.Generator) -> np.ndarray:
     """Draw the slots of the queries, ascending.
 
@@ -219,8 +198,25 @@ class RecallTask(GeneratedTask):
         )
 
     def draw_chunk(self, split: Split, draws: np.random.Generator) -> TokensAndTargets:
-        """Draw the tokens and targets of a chunk of examples."""
-        return draw_chunk(self.options, draws)
+        """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.
+
+        The target of a query is c + 1 if its value has class c; other targets are 0.
+        """
+        options = self.options
+        head = options.head
+        tokens = np.full((CHUNK_SIZE, options.length), BLANK, np.uint16)
+        targets = np.zeros_like(tokens)
+        keys = sample_distinct(draws, CHUNK_SIZE, options.keys, options.pairs)
+        values = sample_distinct(draws, CHUNK_SIZE, options.values, options.pairs)
+        tokens[:, 0:head:2] = keys + _FIRST_KEY
+        tokens[:, 1:head:2] = values + options.values
+        positions = head + 2 * _draw_slots(options, draws)
+        pairs = _draw_queries(options, draws)
+        if options.noise:
+            tokens[:, head:] = _draw_unbound_keys(options, draws, keys) + _FIRST_KEY
+        np.put_along_axis(tokens, positions, np.take_along_axis(keys, pairs, 1) + _FIRST_KEY, 1)
+        np.put_along_axis(targets, positions, np.take_along_axis(values, pairs, 1) + 1, 1)
+        return tokens, targets
 
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by the distance from the pair to its query, if examples have one query."""
