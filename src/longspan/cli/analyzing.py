@@ -10,7 +10,7 @@ import typer
 
 from longspan.cli.activity import Activity
 from longspan.cli.common import err, print_json, print_note, print_text
-from longspan.cli.options import DeviceOptions, Json, Records
+from longspan.cli.options import DeviceOptions, Json, Records, option
 from longspan.errors import LongspanError
 from longspan.memory import keep_freed_memory
 
@@ -24,19 +24,18 @@ M = TypeVar("M", bound="SideRecord")
 def analyze(
     records: Records,
     folders: DeviceOptions,
-    samples: Annotated[int, typer.Option(help="Number of validation examples.")] = 1_000,
+    samples: Annotated[int, option("Number of validation examples.")] = 1_000,
     examples: Annotated[
-        int, typer.Option(help="Number of validation examples whose rollout is recorded.")
+        int, option("Number of validation examples whose rollout is recorded.")
     ] = 6,
     rollout: Annotated[
-        int | None,
-        typer.Option(help="Record the attention rollout of this validation example."),
+        int | None, option("Record the attention rollout of this validation example.")
     ] = None,
     token: Annotated[
         int | None,
-        typer.Option(
-            help="Token of that example at which its rollout starts.",
-            show_default="the CLS token, or the states that are pooled",
+        option(
+            "Token of that example at which its rollout starts.",
+            "the CLS token, or the states that are pooled",
         ),
     ] = None,
     as_json: Json = False,
@@ -72,20 +71,17 @@ def _span_summary(analysis: "Analysis") -> str:
 def context(
     records: Records,
     folders: DeviceOptions,
-    split: Annotated[str, typer.Option(help="validation or test.")] = "validation",
+    split: Annotated[str, option("validation or test.")] = "validation",
     max_context: Annotated[
         int | None,
-        typer.Option(
-            help="Longest context, in tokens.",
-            show_default="a held-out segment, or a segment with the memories of all layers",
+        option(
+            "Longest context, in tokens.",
+            "a held-out segment, or a segment with the memories of all layers",
         ),
     ] = None,
-    blocks: Annotated[
-        int, typer.Option(help="Number of blocks of 16 targets whose context is cut.")
-    ] = 256,
+    blocks: Annotated[int, option("Number of blocks of 16 targets whose context is cut.")] = 256,
     tolerance: Annotated[
-        float,
-        typer.Option(help="Relative excess of the loss that the effective context may have."),
+        float, option("Relative excess of the loss that the effective context may have.")
     ] = 0.01,
     as_json: Json = False,
 ) -> None:

@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from longspan.cli.activity import Activity
 from longspan.cli.common import err, print_json, print_table, print_text
-from longspan.cli.options import DataOptions, Json, Pairs, Record, Text, options
+from longspan.cli.options import DataOptions, Json, Pairs, Record, Text, argument, option, options
 from longspan.errors import OptionError
 
 if TYPE_CHECKING:
@@ -21,9 +19,9 @@ if TYPE_CHECKING:
 LAYER = re.compile(r"(?<=\.)\d+(?=\.)")  # number of a layer in the name of a weight
 COLUMNS = ("source", "target", "shape", "count", "action")
 SourceModel = Annotated[
-    str, typer.Argument(help="Folder of a checkpoint, or its name on the Hugging Face Hub.")
+    str, argument("Folder of a checkpoint, or its name on the Hugging Face Hub.")
 ]
-Target = Annotated[Path, typer.Option("--output", help="Folder to create.")]
+Target = Annotated[Path, option("Folder to create.", flag="--output")]
 Patterns = list[str] | None
 
 
@@ -31,14 +29,14 @@ Patterns = list[str] | None
 class WeightOptions:
     """Weights of a conversion, as keyword arguments of `longify` and `convert`."""
 
-    drop: Annotated[
-        Patterns, typer.Option(help="Pattern of weights of the source to drop. Repeatable.")
-    ] = None
-    new: Annotated[
-        Patterns, typer.Option(help="Pattern of weights that the source may lack. Repeatable.")
-    ] = None
-    revision: Annotated[Text, typer.Option(help="Revision of a source on the Hub.")] = None
-    seed: Annotated[int, typer.Option(help="Seed of new weights.")] = 0
+    drop: Annotated[Patterns, option("Pattern of weights of the source to drop. Repeatable.")] = (
+        None
+    )
+    new: Annotated[Patterns, option("Pattern of weights that the source may lack. Repeatable.")] = (
+        None
+    )
+    revision: Annotated[Text, option("Revision of a source on the Hub.")] = None
+    seed: Annotated[int, option("Seed of new weights.")] = 0
 
     def values(self) -> dict[str, Any]:
         """Return the keyword arguments."""
@@ -47,36 +45,33 @@ class WeightOptions:
 
 def longify(
     source: SourceModel,
-    max_length: Annotated[int, typer.Option(help="Maximum number of tokens of the encoder.")],
+    max_length: Annotated[int, option("Maximum number of tokens of the encoder.")],
     out: Target,
     changes: Annotated[
-        Pairs, typer.Option("--set", help="Option of the mechanism: window=256. Repeatable.")
+        Pairs, option("Option of the mechanism: window=256. Repeatable.", flag="--set")
     ],
     weights: WeightOptions,
     attention: Annotated[
         Text,
-        typer.Option(
-            "--mechanism",
-            help="Mechanism of every layer of the encoder, `longspan list mechanisms`.",
-            show_default="that of the source",
+        option(
+            "Mechanism of every layer of the encoder, `longspan list mechanisms`.",
+            "that of the source",
+            flag="--mechanism",
         ),
     ] = None,
     positions: Annotated[
         Text,
-        typer.Option(
-            help="How positions are extended: tile, keep or interpolate learned ones; keep or "
+        option(
+            "How positions are extended: tile, keep or interpolate learned ones; keep or "
             "rescale rotary ones; continue sinusoidal ones; keep relative ones.",
-            show_default="tile, continue or keep",
+            "tile, continue or keep",
         ),
     ] = None,
     freeze: Annotated[
-        str, typer.Option(help="all-but-positions: train only those that the source lacks.")
+        str, option("all-but-positions: train only those that the source lacks.")
     ] = "none",
     decoder_max_length: Annotated[
-        int | None,
-        typer.Option(
-            help="Maximum number of tokens of a decoder.", show_default="that of the source"
-        ),
+        int | None, option("Maximum number of tokens of a decoder.", "that of the source")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -110,9 +105,7 @@ def convert(
     weights: WeightOptions,
     to: Annotated[
         str | None,
-        typer.Option(
-            help="Way back: model type of transformers, such as longformer, for a folder of ours."
-        ),
+        option("Way back: model type of transformers, such as longformer, for a folder of ours."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -135,13 +128,10 @@ def convert(
 
 def export(
     record: Record,
-    output: Annotated[Path, typer.Option(help="Folder to create.")],
+    output: Annotated[Path, option("Folder to create.")],
     folders: DataOptions,
     license: Annotated[
-        str | None,
-        typer.Option(
-            help="License of the model, such as apache-2.0.", show_default="the data's, if known"
-        ),
+        str | None, option("License of the model, such as apache-2.0.", "the data's, if known")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
@@ -39,7 +38,9 @@ from longspan.cli.options import (
     Json,
     Pairs,
     SplitName,
+    argument,
     default_protocol,
+    option,
     options,
     protocol_option,
 )
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
 app = App("data", help="Build, import, verify and show data sets.")
 
-TaskName = Annotated[str, typer.Argument(help="Task; `longspan list tasks`.")]
+TaskName = Annotated[str, argument("Task; `longspan list tasks`.")]
 
 
 @options
@@ -65,9 +66,9 @@ class TaskOptions:
             f"{DEFAULT_PROTOCOL}, if it has the task",
         ),
     ] = None
-    changes: Annotated[
-        Pairs, typer.Option("--set", help="Set an option of the task: length=512.")
-    ] = dataclasses.field(default_factory=dict)
+    changes: Annotated[Pairs, option("Set an option of the task: length=512.", flag="--set")] = (
+        dataclasses.field(default_factory=dict)
+    )
 
     def build(self, name: str, *, released: bool = False) -> "Task":
         """Return the task of a name.
@@ -159,7 +160,7 @@ app.add_typer(imports, name="import")
 def published(
     task: TaskName,
     path: Annotated[
-        str, typer.Argument(help="Folder or archive; or hub, or hf:NAME, of the Hugging Face hub.")
+        str, argument("Folder or archive; or hub, or hf:NAME, of the Hugging Face hub.")
     ],
     choices: ImportOptions,
     as_json: Json = False,
@@ -220,7 +221,7 @@ def _add_kind(kind: Kind, options: type[HeldOutOptions], place: str, about: str)
         print_next(command, "local", name, cache=paths.cache)
 
     typed = list[str] if kind == "corpus" else str
-    where = Annotated[typed, typer.Argument(help=place)]  # type: ignore[valid-type]
+    where = Annotated[typed, argument(place)]  # type: ignore[valid-type]
     command.__annotations__ |= {"path": where, "files": options}
     command.__name__, command.__doc__ = kind, f"{about} It is named after the first path."
     imports.command()(command)
@@ -260,7 +261,7 @@ app.command()(tokenizer)
 @app.command()
 def verify(
     folders: CacheOptions,
-    task: Annotated[str | None, typer.Argument(help="Task.", show_default="all")] = None,
+    task: Annotated[str | None, argument("Task.", "all")] = None,
     as_json: Json = False,
 ) -> None:
     """Verify the checksums of built data sets."""
@@ -298,10 +299,10 @@ def show(
     choices: TaskOptions,
     folders: CacheOptions,
     split: SplitName = "train",
-    row: Annotated[int, typer.Option(help="First example, counted from 0.")] = 0,
-    count: Annotated[int, typer.Option(help="Number of examples.")] = 1,
+    row: Annotated[int, option("First example, counted from 0.")] = 0,
+    count: Annotated[int, option("Number of examples.")] = 1,
     output: Annotated[
-        Path | None, typer.Option(help="Picture of the example to write: FILE.svg or FILE.png.")
+        Path | None, option("Picture of the example to write: FILE.svg or FILE.png.")
     ] = None,
 ) -> None:
     """Print examples of a built data set, or write one as a picture."""

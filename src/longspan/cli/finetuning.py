@@ -4,8 +4,6 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from longspan.cli.documents import (
     DocumentOptions,
     check_document_options,
@@ -14,7 +12,16 @@ from longspan.cli.documents import (
     run_documents,
 )
 from longspan.cli.importing import Kind, TextOptions, import_files
-from longspan.cli.options import ChangeOptions, Json, RunOptions, Text, options, protocol_option
+from longspan.cli.options import (
+    ChangeOptions,
+    Json,
+    RunOptions,
+    Text,
+    argument,
+    option,
+    options,
+    protocol_option,
+)
 from longspan.cli.running import run_one
 from longspan.errors import OptionError, check_name
 
@@ -23,19 +30,19 @@ if TYPE_CHECKING:
 
 RECIPE = "Protocol of the recipe, or a file, mine.toml or mine.py."
 CHECKPOINT = "a run's record or directory, or a folder of save_pretrained, longify or convert."
-Checkpoint = Annotated[Path, typer.Argument(help=f"{CHECKPOINT[0].upper()}{CHECKPOINT[1:]}")]
+Checkpoint = Annotated[Path, argument(f"{CHECKPOINT[0].upper()}{CHECKPOINT[1:]}")]
 Mechanism = Annotated[
     Text,
-    typer.Option(
-        help="Mechanism with the weights of the checkpoint, `longspan list mechanisms`.",
-        show_default="that of the checkpoint",
+    option(
+        "Mechanism with the weights of the checkpoint, `longspan list mechanisms`.",
+        "that of the checkpoint",
     ),
 ]
 FinetunedMechanism = Annotated[
     Text,
-    typer.Option(
-        help="Mechanism, `longspan list mechanisms`; it takes the weights of a checkpoint.",
-        show_default="that of the checkpoint; of a new model local",
+    option(
+        "Mechanism, `longspan list mechanisms`; it takes the weights of a checkpoint.",
+        "that of the checkpoint; of a new model local",
     ),
 ]
 
@@ -46,26 +53,24 @@ class StartOptions:
 
     extend_positions: Annotated[
         Text,
-        typer.Option(
-            help="How learned positions of the checkpoint are extended to a longer task.length: "
+        option(
+            "How learned positions of the checkpoint are extended to a longer task.length: "
             "tile, keep or interpolate, as `longspan longify` does.",
-            show_default="a longer task is refused",
+            "a longer task is refused",
         ),
     ] = None
-    seed: Annotated[int, typer.Option(help="Seed of new weights, batch order and dropout.")] = 0
+    seed: Annotated[int, option("Seed of new weights, batch order and dropout.")] = 0
 
 
 def pretrain(
     start: Annotated[
         str,
-        typer.Argument(
-            help="Mechanism, `longspan list mechanisms`, of a model with random weights; or a "
+        argument(
+            "Mechanism, `longspan list mechanisms`, of a model with random weights; or a "
             f"checkpoint: {CHECKPOINT}"
         ),
     ],
-    corpus: Annotated[
-        str, typer.Argument(help="Imported corpus, `longspan data import corpus PATH`.")
-    ],
+    corpus: Annotated[str, argument("Imported corpus, `longspan data import corpus PATH`.")],
     start_options: StartOptions,
     changes: ChangeOptions,
     folders: RunOptions,
@@ -102,19 +107,16 @@ def finetune(
     folders: RunOptions,
     checkpoint: Annotated[
         Text,
-        typer.Argument(
-            help=f"{CHECKPOINT[0].upper()}{CHECKPOINT[1:-1]}; or a folder or name of transformers.",
-            show_default="a new model",
+        argument(
+            f"{CHECKPOINT[0].upper()}{CHECKPOINT[1:-1]}; or a folder or name of transformers.",
+            "a new model",
         ),
     ] = None,
-    task: Annotated[
-        Text, typer.Argument(help="Task; `longspan list tasks`.", show_default="texts of --data")
-    ] = None,
+    task: Annotated[Text, argument("Task; `longspan list tasks`.", "texts of --data")] = None,
     data: Annotated[
         Text,
-        typer.Option(
-            help="Own texts, as `longspan data import` takes them; with TASK: folder of source "
-            "files.",
+        option(
+            "Own texts, as `longspan data import` takes them; with TASK: folder of source files."
         ),
     ] = None,
     mechanism: FinetunedMechanism = None,

@@ -6,11 +6,9 @@ import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from longspan.cli.common import IS_MAIN, print_json, print_note
 from longspan.cli.finetuning import Checkpoint
-from longspan.cli.options import DeviceOptions, Json
+from longspan.cli.options import DeviceOptions, Json, option
 from longspan.config import DecodingConfig
 from longspan.errors import DataError, OptionError
 from longspan.files import SMALL, read_file
@@ -24,15 +22,13 @@ def generate(
     checkpoint: Checkpoint,
     config: DecodingConfig,
     folders: DeviceOptions,
-    prompt: Annotated[str | None, typer.Option(help="Text to continue.")] = None,
+    prompt: Annotated[str | None, option("Text to continue.")] = None,
     prompt_file: Annotated[
-        Path | None, typer.Option(help="UTF-8 file of the text to continue, of any size.")
+        Path | None, option("UTF-8 file of the text to continue, of any size.")
     ] = None,
     prompt_ids: Annotated[
         str | None,
-        typer.Option(
-            help="Comma-separated token ids to continue, for a model without a vocabulary."
-        ),
+        option("Comma-separated token ids to continue, for a model without a vocabulary."),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -1,5 +1,6 @@
 """Options that commands share, each declared once: a command takes data classes of options."""
 
+import copy
 import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
@@ -12,12 +13,14 @@ from typing import (
     TypeVar,
     cast,
     dataclass_transform,
+    get_args,
+    get_origin,
     get_type_hints,
 )
 
 import typer
 from rich.markup import escape
-from typer.models import ArgumentInfo
+from typer.models import ArgumentInfo, OptionInfo
 
 from longspan.cli.common import set_quiet
 from longspan.cli.parsing import parse_changes, split_integers, split_names
@@ -32,6 +35,26 @@ if TYPE_CHECKING:
 DEFAULT_PROTOCOL = "lra-small"  # of commands on one task
 RUNS = Path("runs")  # folder of all commands that name none
 T = TypeVar("T")
+
+
+def option(
+    text: str, default: str | None = None, *, flag: str | None = None, **settings: Any
+) -> Any:
+    """Return the declaration of an option.
+
+    Args:
+        text: help.
+        default: text of its default; None: the default itself.
+        flag: its flag; None: the name of its field.
+        **settings: further arguments of `typer.Option`.
+    """
+    flags = () if flag is None else (flag,)
+    return typer.Option(*flags, help=text, show_default=default or True, **settings)
+
+
+def argument(text: str, default: str | None = None, **settings: Any) -> Any:
+    """Return the declaration of an argument; see `option`."""
+    return typer.Argument(help=text, show_default=default or True, **settings)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -79,7 +102,7 @@ def expand(command: Callable) -> Callable:
     """Return a command with an option for each field of the data classes that it takes.
 
     Options of the command stand before those that it shares with others. A field without a
-    `typer.Option` is an option with the help of its setting.
+    declaration is an option with the help of its setting.
     """
     signature, hints = inspect.signature(command), _hints(command)
     groups: dict[str, Any] = {k: x for k, x in hints.items() if dataclasses.is_dataclass(x)}
@@ -122,14 +145,17 @@ def _hints(owner: Any) -> dict[str, Any]:
 
 def _parameter(name: str, annotation: Any, default: Any, metadata: Any) -> inspect.Parameter:
     """Return the parameter that typer sees, with the type of what is typed."""
-    marks = getattr(annotation, "__metadata__", ())
-    typed = next((x.typed for x in marks if isinstance(x, Read)), None)
-    if typed is not None:
-        rest = [x for x in marks if not isinstance(x, Read)]
-        annotation, default = Annotated[typed, *rest], None
+    plain, *marks = get_args(annotation) if get_origin(annotation) is Annotated else [annotation]
+    reads = [x for x in marks if isinstance(x, Read)]
+    infos = [copy.copy(x) for x in marks if not isinstance(x, Read)]
+    if reads:
+        plain, default = reads[0].typed, None
     elif not marks and "help" in metadata:
-        text = f"{metadata['help'][0].upper()}{metadata['help'][1:]}."
-        annotation = Annotated[annotation, typer.Option(_flag(name), help=text)]
+        infos = [option(f"{metadata['help'][0].upper()}{metadata['help'][1:]}.")]
+    for info in infos:
+        if isinstance(info, OptionInfo) and info.default is ...:
+            info.default = _flag(name)  # its only flag: a boolean would have --no-NAME too
+    annotation = Annotated[plain, *infos] if infos else plain
     default = inspect.Parameter.empty if default is dataclasses.MISSING else default
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
@@ -195,9 +221,9 @@ Pairs = Annotated[dict[str, Any], Read(parse_changes, list[str] | None)]
 # Eager: protocol files and all other values may name what a plug-in registers, or the cache holds.
 Imports = Annotated[
     list[str] | None,
-    typer.Option(
-        "--import",
-        help="Plug-in to import: a Python file, a module or a protocol file. Repeatable.",
+    option(
+        "Plug-in to import: a Python file, a module or a protocol file. Repeatable.",
+        flag="--import",
         callback=_load_plugins,
         is_eager=True,
     ),
@@ -208,39 +234,28 @@ Quiet = Annotated[
         "--quiet", "-q", help="Print the result alone.", callback=set_quiet, is_eager=True
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Runs = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
-Data = Annotated[
-    Path | None,
-    typer.Option(help="Folder of source files, such as IMDB's.", show_default="$LONGSPAN_DATA"),
-]
-Device = Annotated[Text, typer.Option(help="cpu, to ignore an accelerator.")]
-Mechanisms = Annotated[Names, typer.Option(help="Comma-separated mechanisms.", show_default="all")]
-Tasks = Annotated[Names, typer.Option(help="Comma-separated tasks.", show_default="all")]
-Record = Annotated[Path, typer.Argument(help="Record of a run, RUNS/PROTOCOL/TASK/NAME.json.")]
-Records = Annotated[list[Path], typer.Argument(help="Records of runs, or folders of them.")]
-SplitName = Annotated[str, typer.Option(help="train, validation or test.")]
-BatchSize = Annotated[
-    int | None, typer.Option(help="Examples per batch.", show_default="the run's")
-]
+Json = Annotated[bool, option("Print JSON.", flag="--json")]
+Runs = Annotated[Path, option("Folder of results and checkpoints.")]
+Data = Annotated[Path | None, option("Folder of source files, such as IMDB's.", "$LONGSPAN_DATA")]
+Device = Annotated[Text, option("cpu, to ignore an accelerator.")]
+Mechanisms = Annotated[Names, option("Comma-separated mechanisms.", "all")]
+Tasks = Annotated[Names, option("Comma-separated tasks.", "all")]
+Record = Annotated[Path, argument("Record of a run, RUNS/PROTOCOL/TASK/NAME.json.")]
+Records = Annotated[list[Path], argument("Records of runs, or folders of them.")]
+SplitName = Annotated[str, option("train, validation or test.")]
+BatchSize = Annotated[int | None, option("Examples per batch.", "the run's")]
 ProtocolName = Annotated[
     str,
-    typer.Argument(
-        help="Protocol, `longspan list protocols`; or a file, mine.toml or mine.py.",
+    argument(
+        "Protocol, `longspan list protocols`; or a file, mine.toml or mine.py.",
         callback=name_protocol,
     ),
 ]
 
 
-def option(flag: str, text: str, default: str | None = None) -> Any:
-    """Return the declaration of an option; `default` is the text of its default."""
-    shown = True if default is None else default
-    return typer.Option(flag, help=text, show_default=shown)
-
-
 def protocol_option(text: str, default: str) -> Any:
     """Return the declaration of --protocol with the help and the default of a command."""
-    return typer.Option("--protocol", help=text, callback=name_protocol, show_default=default)
+    return option(text, default, callback=name_protocol)
 
 
 @options
@@ -249,9 +264,7 @@ class CacheOptions:
 
     cache: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of built data sets.", show_default="~/.cache/longspan", is_eager=True
-        ),
+        option("Folder of built data sets.", "~/.cache/longspan", is_eager=True),
     ] = None
 
     def run_paths(self, **fields: Any) -> "RunPaths":
@@ -307,18 +320,10 @@ class RunOptions(CacheOptions):
     runs: Runs = RUNS
     device: Device = None
     parallel: Annotated[
-        Text,
-        typer.Option(
-            help="Under torchrun or accelerate: ddp, fsdp or context.",
-            show_default="the launcher's",
-        ),
+        Text, option("Under torchrun or accelerate: ddp, fsdp or context.", "the launcher's")
     ] = None
     accept_changes: Annotated[
-        bool,
-        typer.Option(
-            "--accept-changes",
-            help="Resume runs that other code or versions began; their records have both.",
-        ),
+        bool, option("Resume runs that other code or versions began; their records have both.")
     ] = False
 
 
@@ -335,26 +340,21 @@ class ChangeOptions:
 
     changes: Annotated[
         Pairs,
-        typer.Option(
-            "--set",
-            help="Override a field: training.steps=100, mechanism.window=8, task.length=512; of "
+        option(
+            "Override a field: training.steps=100, mechanism.window=8, task.length=512; of "
             "one mechanism or task: local.window=8, listops.steps=100.",
+            flag="--set",
         ),
     ] = dataclasses.field(default_factory=dict)
     budget: Annotated[
         Budget | None,
         Read(lambda text, _: None if text is None else parse_budget(text)),
-        typer.Option(
-            help="Quantity held equal: steps, seconds=10min, flops=1e15, memory=2GiB.",
-            show_default="the protocol's",
+        option(
+            "Quantity held equal: steps, seconds=10min, flops=1e15, memory=2GiB.", "the protocol's"
         ),
     ] = None
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the runs and their cost; train nothing.")
-    ] = False
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Like --dry-run, with steps timed and memory counted.")
-    ] = False
+    dry_run: Annotated[bool, option("Print the runs and their cost; train nothing.")] = False
+    measure: Annotated[bool, option("Like --dry-run, with steps timed and memory counted.")] = False
 
     @property
     def is_plan(self) -> bool:

@@ -3,11 +3,10 @@
 import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.text import Text
 
 from longspan.cli.common import print_json, print_table, print_text
-from longspan.cli.options import App, CacheOptions, Json, Mechanisms, ProtocolName, Tasks
+from longspan.cli.options import App, CacheOptions, Json, Mechanisms, ProtocolName, Tasks, option
 from longspan.stored_catalog import format_value
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def check(
     folders: CacheOptions,
     tasks: Tasks = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Include the values on which sources agree.")
+        bool, option("Include the values on which sources agree.", flag="--all")
     ] = False,
     as_json: Json = False,
 ) -> None:

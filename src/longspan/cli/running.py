@@ -17,7 +17,9 @@ from longspan.cli.options import (
     Names,
     Read,
     Text,
+    argument,
     default_protocol,
+    option,
     options,
     protocol_option,
 )
@@ -38,47 +40,31 @@ class GridOptions:
     """Runs of `longspan arena`: None selects all."""
 
     protocol: Annotated[Text, protocol_option(PROTOCOL, "quick; own for imported texts")] = None
-    tasks: Annotated[
-        Names,
-        typer.Option(help="Comma-separated tasks.", show_default="all whose data is available"),
-    ] = None
+    tasks: Annotated[Names, option("Comma-separated tasks.", "all whose data is available")] = None
     mechanisms: Annotated[
         Names,
-        typer.Option(
-            help="Comma-separated mechanisms, and reference rows and variants of the protocol.",
-            show_default="the rows of the protocol, or all mechanisms",
+        option(
+            "Comma-separated mechanisms, and reference rows and variants of the protocol.",
+            "the rows of the protocol, or all mechanisms",
         ),
     ] = None
     seeds: Annotated[
-        Integers,
-        typer.Option(
-            help="Comma-separated seeds.",
-            show_default="the protocol's; with --tune: the grid's",
-        ),
+        Integers, option("Comma-separated seeds.", "the protocol's; with --tune: the grid's")
     ] = None
     tune: Annotated[
-        bool,
-        typer.Option(
-            "--tune", help="Search the protocol's grid on validation, then test the selection."
-        ),
+        bool, option("Search the protocol's grid on validation, then test the selection.")
     ] = False
     grid: Annotated[
         dict[str, list[Any]],
         Read(parse_grid, list[str] | None),
-        typer.Option("--grid", help="Values to search: training.learning_rate=1e-4,3e-4."),
+        option("Values to search: training.learning_rate=1e-4,3e-4."),
     ] = dataclasses.field(default_factory=dict)
     select: Annotated[
-        Text,
-        typer.Option(
-            help="Selection rule of --tune: mean (over seeds) or best-run.", show_default="mean"
-        ),
+        Text, option("Selection rule of --tune: mean (over seeds) or best-run.", "mean")
     ] = None
 
     score_trials: Annotated[
-        bool,
-        typer.Option(
-            "--score-trials", help="With --tune: score every trial on test, after the selection."
-        ),
+        bool, option("With --tune: score every trial on test, after the selection.")
     ] = False
 
     def __post_init__(self) -> None:
@@ -107,21 +93,16 @@ class ExecutorOptions:
     """Processes that execute runs; this one unless workers or a cluster are given."""
 
     workers: Annotated[
-        int | None,
-        typer.Option(help="Worker processes on this machine; GPUs are assigned round-robin."),
+        int | None, option("Worker processes on this machine; GPUs are assigned round-robin.")
     ] = None
-    ray: Annotated[
-        Text, typer.Option(help="A Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.")
-    ] = None
-    cpus_per_run: Annotated[
-        float | None,
-        typer.Option(help="With --ray: CPUs and threads of a run.", show_default="1"),
-    ] = None
+    ray: Annotated[Text, option("A Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.")] = None
+    cpus_per_run: Annotated[float | None, option("With --ray: CPUs and threads of a run.", "1")] = (
+        None
+    )
     gpus_per_run: Annotated[
-        float | None,
-        typer.Option(help="With --ray: GPUs of a run, such as 0.5.", show_default="1 if available"),
+        float | None, option("With --ray: GPUs of a run, such as 0.5.", "1 if available")
     ] = None
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Retry failed runs.")] = False
+    retry_failed: Annotated[bool, option("Retry failed runs.")] = False
 
     @functools.cached_property
     def executor(self) -> "Executor | None":
@@ -182,17 +163,14 @@ def arena(
 
 
 def train(
-    mechanism: Annotated[
-        str,
-        typer.Argument(help="Mechanism, `longspan list mechanisms`; or reference row."),
-    ],
-    task: Annotated[str, typer.Argument(help="Task; `longspan list tasks`.")],
+    mechanism: Annotated[str, argument("Mechanism, `longspan list mechanisms`; or reference row.")],
+    task: Annotated[str, argument("Task; `longspan list tasks`.")],
     changes: ChangeOptions,
     folders: ArenaPathOptions,
     protocol: Annotated[
         Text, protocol_option(PROTOCOL, f"{DEFAULT_PROTOCOL}; own for imported texts")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of weights, batch order and dropout.")] = 0,
+    seed: Annotated[int, option("Seed of weights, batch order and dropout.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Train one mechanism on one task; the same command resumes an interrupted run.
