@@ -16,7 +16,7 @@ from longspan.cli.options import (
     Mechanisms,
     Names,
     argument,
-    option,
+    field,
     options,
 )
 from longspan.cli.reporting import print_efficiency
@@ -31,28 +31,24 @@ class SuiteOptions:
     """Changes of a suite and of its sizes, under the names of their fields; None if not given."""
 
     mechanisms: Mechanisms = None
-    scopes: Annotated[Names, option("operator, layer, model; comma-separated.", _OF_SUITE)] = None
-    works: Annotated[
-        Names,
-        option(
-            "forward, training, inference, decoding; comma-separated.", _OF_SUITE, flag="--passes"
-        ),
-    ] = None
-    lengths: Annotated[Integers, option("Comma-separated lengths.", _OF_SUITE)] = None
-    precisions: Annotated[
-        Names, option("float32, bfloat16, float16; comma-separated.", "float32", flag="--dtypes")
-    ] = None
-    tokens: Annotated[int | None, option("Tokens of a batch; a row at least.")] = None
-    batch_size: Annotated[int | None, option("Rows of a batch.")] = None
-    padding: Annotated[float | None, option("Share of padding.")] = None
-    hidden_size: Annotated[int | None, option("Width.")] = None
-    heads: Annotated[int | None, option("Heads.")] = None
-    layers: Annotated[int | None, option("Layers of a model.")] = None
-    runs: Annotated[int | None, option("Timed passes of each case.", flag="--times")] = None
-    max_seconds: Annotated[
-        float | None,
-        option("Longest pass, in seconds; a case takes --times of them, and four.", "60"),
-    ] = None
+    scopes: Names = field("operator, layer, model; comma-separated.", _OF_SUITE)
+    works: Names = field(
+        "forward, training, inference, decoding; comma-separated.", _OF_SUITE, flag="--passes"
+    )
+    lengths: Integers = field("Comma-separated lengths.", _OF_SUITE)
+    precisions: Names = field(
+        "float32, bfloat16, float16; comma-separated.", "float32", flag="--dtypes"
+    )
+    tokens: int | None = field("Tokens of a batch; a row at least.")
+    batch_size: int | None = field("Rows of a batch.")
+    padding: float | None = field("Share of padding.")
+    hidden_size: int | None = field("Width.")
+    heads: int | None = field("Heads.")
+    layers: int | None = field("Layers of a model.")
+    runs: int | None = field("Timed passes of each case.", flag="--times")
+    max_seconds: float | None = field(
+        "Longest pass, in seconds; a case takes --times of them, and four.", "60"
+    )
 
     def changes(self) -> dict[str, Any]:
         """Return the changes by field, lists as tuples."""
@@ -69,9 +65,9 @@ def bench(
             "of a window: diagonals, blocks, kernels); decoding."
         ),
     ] = "layer",
-    threads: Annotated[int | None, option("Threads on CPU.")] = None,
-    folder: Annotated[Path, option("Folder of results and checkpoints.", flag="--runs")] = RUNS,
-    output: Annotated[Path | None, option("File of the record.", "below --runs")] = None,
+    threads: int | None = field("Threads on CPU."),
+    folder: Path = field("Folder of results and checkpoints.", flag="--runs", default=RUNS),
+    output: Path | None = field("File of the record.", "below --runs"),
     device: Device = None,
     as_json: Json = False,
 ) -> None:

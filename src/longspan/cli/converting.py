@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from longspan.cli.activity import Activity
 from longspan.cli.common import err, print_json, print_table, print_text
-from longspan.cli.options import DataOptions, Json, Pairs, Record, Text, argument, option, options
+from longspan.cli.options import (
+    DataOptions,
+    Json,
+    Pairs,
+    Record,
+    Text,
+    argument,
+    field,
+    option,
+    options,
+)
 from longspan.errors import OptionError
 
 if TYPE_CHECKING:
@@ -29,14 +39,10 @@ Patterns = list[str] | None
 class WeightOptions:
     """Weights of a conversion, as keyword arguments of `longify` and `convert`."""
 
-    drop: Annotated[Patterns, option("Pattern of weights of the source to drop. Repeatable.")] = (
-        None
-    )
-    new: Annotated[Patterns, option("Pattern of weights that the source may lack. Repeatable.")] = (
-        None
-    )
-    revision: Annotated[Text, option("Revision of a source on the Hub.")] = None
-    seed: Annotated[int, option("Seed of new weights.")] = 0
+    drop: Patterns = field("Pattern of weights of the source to drop. Repeatable.")
+    new: Patterns = field("Pattern of weights that the source may lack. Repeatable.")
+    revision: Text = field("Revision of a source on the Hub.")
+    seed: int = field("Seed of new weights.", default=0)
 
     def values(self) -> dict[str, Any]:
         """Return the keyword arguments."""
@@ -51,28 +57,22 @@ def longify(
         Pairs, option("Option of the mechanism: window=256. Repeatable.", flag="--set")
     ],
     weights: WeightOptions,
-    attention: Annotated[
-        Text,
-        option(
-            "Mechanism of every layer of the encoder, `longspan list mechanisms`.",
-            "that of the source",
-            flag="--mechanism",
-        ),
-    ] = None,
-    positions: Annotated[
-        Text,
-        option(
-            "How positions are extended: tile, keep or interpolate learned ones; keep or "
-            "rescale rotary ones; continue sinusoidal ones; keep relative ones.",
-            "tile, continue or keep",
-        ),
-    ] = None,
-    freeze: Annotated[
-        str, option("all-but-positions: train only those that the source lacks.")
-    ] = "none",
-    decoder_max_length: Annotated[
-        int | None, option("Maximum number of tokens of a decoder.", "that of the source")
-    ] = None,
+    attention: Text = field(
+        "Mechanism of every layer of the encoder, `longspan list mechanisms`.",
+        "that of the source",
+        flag="--mechanism",
+    ),
+    positions: Text = field(
+        "How positions are extended: tile, keep or interpolate learned ones; keep or "
+        "rescale rotary ones; continue sinusoidal ones; keep relative ones.",
+        "tile, continue or keep",
+    ),
+    freeze: str = field(
+        "all-but-positions: train only those that the source lacks.", default="none"
+    ),
+    decoder_max_length: int | None = field(
+        "Maximum number of tokens of a decoder.", "that of the source"
+    ),
     as_json: Json = False,
 ) -> None:
     """Convert a pretrained model into a longer one, with the same attention or another.
@@ -103,10 +103,9 @@ def convert(
     source: SourceModel,
     out: Target,
     weights: WeightOptions,
-    to: Annotated[
-        str | None,
-        option("Way back: model type of transformers, such as longformer, for a folder of ours."),
-    ] = None,
+    to: str | None = field(
+        "Way back: model type of transformers, such as longformer, for a folder of ours."
+    ),
     as_json: Json = False,
 ) -> None:
     """Convert a checkpoint of transformers into a model of ours with the same outputs, or back.
@@ -130,9 +129,9 @@ def export(
     record: Record,
     output: Annotated[Path, option("Folder to create.")],
     folders: DataOptions,
-    license: Annotated[
-        str | None, option("License of the model, such as apache-2.0.", "the data's, if known")
-    ] = None,
+    license: str | None = field(
+        "License of the model, such as apache-2.0.", "the data's, if known"
+    ),
     as_json: Json = False,
 ) -> None:
     """Write the saved model of a run as a folder for the Hugging Face hub.

@@ -40,9 +40,9 @@ from longspan.cli.options import (
     SplitName,
     argument,
     default_protocol,
-    option,
+    field,
+    name_protocol,
     options,
-    protocol_option,
 )
 from longspan.errors import DataError, OptionError, check_name
 
@@ -59,16 +59,12 @@ TaskName = Annotated[str, argument("Task; `longspan list tasks`.")]
 class TaskOptions:
     """Options of a task: those of a protocol, and changes to them."""
 
-    protocol: Annotated[
-        str | None,
-        protocol_option(
-            "Protocol, or file of one, whose task options to use.",
-            f"{DEFAULT_PROTOCOL}, if it has the task",
-        ),
-    ] = None
-    changes: Annotated[Pairs, option("Set an option of the task: length=512.", flag="--set")] = (
-        dataclasses.field(default_factory=dict)
+    protocol: str | None = field(
+        "Protocol, or file of one, whose task options to use.",
+        f"{DEFAULT_PROTOCOL}, if it has the task",
+        callback=name_protocol,
     )
+    changes: Pairs = field("Set an option of the task: length=512.", flag="--set", default=dict)
 
     def build(self, name: str, *, released: bool = False) -> "Task":
         """Return the task of a name.
@@ -299,11 +295,9 @@ def show(
     choices: TaskOptions,
     folders: CacheOptions,
     split: SplitName = "train",
-    row: Annotated[int, option("First example, counted from 0.")] = 0,
-    count: Annotated[int, option("Number of examples.")] = 1,
-    output: Annotated[
-        Path | None, option("Picture of the example to write: FILE.svg or FILE.png.")
-    ] = None,
+    row: int = field("First example, counted from 0.", default=0),
+    count: int = field("Number of examples.", default=1),
+    output: Path | None = field("Picture of the example to write: FILE.svg or FILE.png."),
 ) -> None:
     """Print examples of a built data set, or write one as a picture."""
     from longspan.tasks import SPLITS

@@ -16,6 +16,7 @@ from longspan.cli.options import (
     Pairs,
     Records,
     SplitName,
+    field,
     option,
     options,
 )
@@ -31,10 +32,9 @@ if TYPE_CHECKING:
 class SampleOptions:
     """Examples to score, as keyword arguments of evaluations."""
 
-    examples: Annotated[
-        int | None,
-        option("Size of a random sample to score.", "all; of train as many as validation has"),
-    ] = None
+    examples: int | None = field(
+        "Size of a random sample to score.", "all; of train as many as validation has"
+    )
     batch_size: BatchSize = None
 
 
@@ -42,16 +42,11 @@ class SampleOptions:
 class DataOptions:
     """Data to score in place of that of the run."""
 
-    task: Annotated[str | None, option("Task that the model was not trained on.", "the run's")] = (
-        None
+    task: str | None = field("Task that the model was not trained on.", "the run's")
+    lengths: Integers = field(
+        "Lengths to score at, of one run or of several: 256,1024,4096 (task.length).",
+        "that of the run",
     )
-    lengths: Annotated[
-        Integers,
-        option(
-            "Lengths to score at, of one run or of several: 256,1024,4096 (task.length).",
-            "that of the run",
-        ),
-    ] = None
 
 
 def evaluate(

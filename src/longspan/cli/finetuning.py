@@ -18,9 +18,9 @@ from longspan.cli.options import (
     RunOptions,
     Text,
     argument,
-    option,
+    field,
+    name_protocol,
     options,
-    protocol_option,
 )
 from longspan.cli.running import run_one
 from longspan.errors import OptionError, check_name
@@ -31,35 +31,18 @@ if TYPE_CHECKING:
 RECIPE = "Protocol of the recipe, or a file, mine.toml or mine.py."
 CHECKPOINT = "a run's record or directory, or a folder of save_pretrained, longify or convert."
 Checkpoint = Annotated[Path, argument(f"{CHECKPOINT[0].upper()}{CHECKPOINT[1:]}")]
-Mechanism = Annotated[
-    Text,
-    option(
-        "Mechanism with the weights of the checkpoint, `longspan list mechanisms`.",
-        "that of the checkpoint",
-    ),
-]
-FinetunedMechanism = Annotated[
-    Text,
-    option(
-        "Mechanism, `longspan list mechanisms`; it takes the weights of a checkpoint.",
-        "that of the checkpoint; of a new model local",
-    ),
-]
 
 
 @options
 class StartOptions:
     """Seed, and changes to a checkpoint that a run starts from."""
 
-    extend_positions: Annotated[
-        Text,
-        option(
-            "How learned positions of the checkpoint are extended to a longer task.length: "
-            "tile, keep or interpolate, as `longspan longify` does.",
-            "a longer task is refused",
-        ),
-    ] = None
-    seed: Annotated[int, option("Seed of new weights, batch order and dropout.")] = 0
+    extend_positions: Text = field(
+        "How learned positions of the checkpoint are extended to a longer task.length: "
+        "tile, keep or interpolate, as `longspan longify` does.",
+        "a longer task is refused",
+    )
+    seed: int = field("Seed of new weights, batch order and dropout.", default=0)
 
 
 def pretrain(
@@ -74,8 +57,11 @@ def pretrain(
     start_options: StartOptions,
     changes: ChangeOptions,
     folders: RunOptions,
-    mechanism: Mechanism = None,
-    protocol: Annotated[Text, protocol_option(RECIPE, "pretrain")] = None,
+    mechanism: Text = field(
+        "Mechanism with the weights of the checkpoint, `longspan list mechanisms`.",
+        "that of the checkpoint",
+    ),
+    protocol: Text = field(RECIPE, "pretrain", callback=name_protocol),
     as_json: Json = False,
 ) -> None:
     """Pretrain a language model on a corpus; the same command resumes the run."""
@@ -113,14 +99,14 @@ def finetune(
         ),
     ] = None,
     task: Annotated[Text, argument("Task; `longspan list tasks`.", "texts of --data")] = None,
-    data: Annotated[
-        Text,
-        option(
-            "Own texts, as `longspan data import` takes them; with TASK: folder of source files."
-        ),
-    ] = None,
-    mechanism: FinetunedMechanism = None,
-    protocol: Annotated[Text, protocol_option(RECIPE, "finetune; own without a checkpoint")] = None,
+    data: Text = field(
+        "Own texts, as `longspan data import` takes them; with TASK: folder of source files."
+    ),
+    mechanism: Text = field(
+        "Mechanism, `longspan list mechanisms`; it takes the weights of a checkpoint.",
+        "that of the checkpoint; of a new model local",
+    ),
+    protocol: Text = field(RECIPE, "finetune; own without a checkpoint", callback=name_protocol),
     as_json: Json = False,
 ) -> None:
     """Finetune a checkpoint on a task, or train on texts of one's own; repeat it to resume.

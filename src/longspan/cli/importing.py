@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 from longspan.bounds import MOST_EXAMPLES, check_range
 from longspan.cli.activity import Activity
 from longspan.cli.common import console_callback, err, print_counts, print_note, print_text
-from longspan.cli.options import Read, Text, argument, option, options
+from longspan.cli.options import Read, Text, argument, field, option, options
 from longspan.errors import OptionError, check_name
 
 if TYPE_CHECKING:
@@ -61,15 +61,12 @@ TextColumn = Annotated[
 class FormatOptions:
     """Format of text files and tables; None if not given."""
 
-    encoding: Annotated[
-        Text,
-        option(
-            "Encoding of text files, such as latin-1; of corpora several, of which the first that "
-            "fits counts: utf-8,latin-1.",
-            "utf-8",
-        ),
-    ] = None
-    delimiter: Annotated[Text, option("Character between two fields.", "comma; tab in .tsv")] = None
+    encoding: Text = field(
+        "Encoding of text files, such as latin-1; of corpora several, of which the first that "
+        "fits counts: utf-8,latin-1.",
+        "utf-8",
+    )
+    delimiter: Text = field("Character between two fields.", "comma; tab in .tsv")
 
     def form(self) -> "FileFormat":
         """Return the format of one file, of one encoding."""
@@ -82,10 +79,10 @@ class FormatOptions:
 class HeldOutOptions:
     """Options of every import; None or False if not given."""
 
-    name: Annotated[Text, option("Name of the task.", "that of the first path")] = None
-    validation: Annotated[ShareOrSource, Read(_read_share), option(_held_out, _shares)] = None
-    test: Annotated[ShareOrSource, Read(_read_share), option(_tested, _shares)] = None
-    replace: Annotated[bool, option("Replace another import of the same name.")] = False
+    name: Text = field("Name of the task.", "that of the first path")
+    validation: Annotated[ShareOrSource, Read(_read_share)] = field(_held_out, _shares)
+    test: Annotated[ShareOrSource, Read(_read_share)] = field(_tested, _shares)
+    replace: bool = field("Replace another import of the same name.", default=False)
 
 
 @options
@@ -93,48 +90,43 @@ class RowOptions(HeldOutOptions, FormatOptions):
     """Options of rows of tables; None or False if not given."""
 
     text: TextColumn = None
-    drop_empty: Annotated[bool, option("Leave out rows without a text or target.")] = False
+    drop_empty: bool = field("Leave out rows without a text or target.", default=False)
 
 
 @options
 class LabelOptions(RowOptions):
     """Options of texts with classes or numbers; None or False if not given."""
 
-    label: Annotated[
-        Text,
-        option("Column of the classes; several columns of 0 and 1, a,b,c: any number of labels."),
-    ] = None
-    separator: Annotated[
-        Text, option("Character between the labels of a text, which may be several.")
-    ] = None
-    target: Annotated[
-        Text, option("Column of numbers to predict (regression), in place of --label.")
-    ] = None
-    pair: Annotated[Text, option("Column of second texts, of pairs.")] = None
+    label: Text = field(
+        "Column of the classes; several columns of 0 and 1, a,b,c: any number of labels."
+    )
+    separator: Text = field("Character between the labels of a text, which may be several.")
+    target: Text = field("Column of numbers to predict (regression), in place of --label.")
+    pair: Text = field("Column of second texts, of pairs.")
 
 
 @options
 class SummaryOptions(RowOptions):
     """Options of texts with summaries; None or False if not given."""
 
-    summary: Annotated[Text, option("Column of the summaries of the texts.")] = None
+    summary: Text = field("Column of the summaries of the texts.")
 
 
 @options
 class QuestionOptions(HeldOutOptions, FormatOptions):
     """Options of questions."""
 
-    question: Annotated[str, option("Column of the questions.")] = "question"
-    context: Annotated[str, option("Column of the documents that have the answers.")] = "context"
-    answer: Annotated[str, option("Column of the answers.")] = "answer"
+    question: str = field("Column of the questions.", default="question")
+    context: str = field("Column of the documents that have the answers.", default="context")
+    answer: str = field("Column of the answers.", default="answer")
 
 
 @options
 class SearchOptions(HeldOutOptions, FormatOptions):
     """Options of pairs of queries and documents."""
 
-    query: Annotated[str, option("Column of the queries.")] = "query"
-    document: Annotated[str, option("Column of the documents that answer them.")] = "document"
+    query: str = field("Column of the queries.", default="query")
+    document: str = field("Column of the documents that answer them.", default="document")
 
 
 @options
@@ -156,20 +148,13 @@ class ReadingOptions(FormatOptions):
     """Options of corpora and of tokenizers that are trained; None or False if not given."""
 
     text: TextColumn = None
-    vocab_size: Annotated[int | None, option("Ids of the tokenizer that is trained.", "8192")] = (
-        None
+    vocab_size: int | None = field("Ids of the tokenizer that is trained.", "8192")
+    kind: Text = field(
+        "Tokenizer that is trained: byte-level, bpe, wordpiece or unigram.", "byte-level"
     )
-    kind: Annotated[
-        Text,
-        option("Tokenizer that is trained: byte-level, bpe, wordpiece or unigram.", "byte-level"),
-    ] = None
-    document: Annotated[
-        Text, option("Document of a text file: file, paragraph or line.", "file")
-    ] = None
-    limit: Annotated[int | None, option("Most documents of a path.", "all")] = None
-    skip_bad: Annotated[bool, option("Leave out and count files and rows that cannot be read.")] = (
-        False
-    )
+    document: Text = field("Document of a text file: file, paragraph or line.", "file")
+    limit: int | None = field("Most documents of a path.", "all")
+    skip_bad: bool = field("Leave out and count files and rows that cannot be read.", default=False)
 
     @property
     def training(self) -> dict[str, Any]:
@@ -204,27 +189,17 @@ class ReadingOptions(FormatOptions):
 class CorpusOptions(HeldOutOptions, ReadingOptions):
     """Options of corpora; None or False if not given."""
 
-    tokenizer: Annotated[
-        Text,
-        option(
-            "Folder or name of a Hugging Face tokenizer.", "train one on the training documents"
-        ),
-    ] = None
-    objective: Annotated[
-        Text, option("Tokens that are predicted: masked, or next (left to right).", "masked")
-    ] = None
-    vocabulary: Annotated[
-        Text,
-        option(
-            "Tokens of --objective next: bytes, characters or tokenizer.",
-            "bytes, or tokenizer if one of its options is given",
-        ),
-    ] = None
-    weights: Annotated[
-        tuple[float, ...],
-        Read(read_weights),
-        option("Share of each path in training batches, such as 2,1.", "by number of tokens"),
-    ] = ()
+    tokenizer: Text = field(
+        "Folder or name of a Hugging Face tokenizer.", "train one on the training documents"
+    )
+    objective: Text = field("Tokens that are predicted: masked, or next (left to right).", "masked")
+    vocabulary: Text = field(
+        "Tokens of --objective next: bytes, characters or tokenizer.",
+        "bytes, or tokenizer if one of its options is given",
+    )
+    weights: Annotated[tuple[float, ...], Read(read_weights)] = field(
+        "Share of each path in training batches, such as 2,1.", "by number of tokens", default=()
+    )
 
 
 def import_files(kind: Kind, paths: Sequence[str], options: HeldOutOptions, cache: Path) -> str:
@@ -604,7 +579,7 @@ def tokenizer(
     path: Annotated[list[str], argument("Text, JSON, CSV or parquet files, folders, or hf:NAME.")],
     output: Annotated[Path, option("Folder to create.")],
     options: ReadingOptions,
-    lowercase: Annotated[bool, option("Ignore case.")] = False,
+    lowercase: bool = field("Ignore case.", default=False),
 ) -> None:
     """Train a tokenizer on texts and save it as a Hugging Face tokenizer."""
     from longspan.data.corpora.request import VOCAB_SIZE

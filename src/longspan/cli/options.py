@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -37,24 +37,35 @@ RUNS = Path("runs")  # folder of all commands that name none
 T = TypeVar("T")
 
 
-def option(
-    text: str, default: str | None = None, *, flag: str | None = None, **settings: Any
-) -> Any:
+def option(text: str, shown: str | None = None, *, flag: str | None = None, **settings: Any) -> Any:
     """Return the declaration of an option.
 
     Args:
         text: help.
-        default: text of its default; None: the default itself.
+        shown: text of its default; None: the default itself.
         flag: its flag; None: the name of its field.
         **settings: further arguments of `typer.Option`.
     """
     flags = () if flag is None else (flag,)
-    return typer.Option(*flags, help=text, show_default=default or True, **settings)
+    return typer.Option(*flags, help=text, show_default=shown or True, **settings)
 
 
-def argument(text: str, default: str | None = None, **settings: Any) -> Any:
+def argument(text: str, shown: str | None = None, **settings: Any) -> Any:
     """Return the declaration of an argument; see `option`."""
-    return typer.Argument(help=text, show_default=default or True, **settings)
+    return typer.Argument(help=text, show_default=shown or True, **settings)
+
+
+def field(text: str, shown: str | None = None, *, default: Any = None, **settings: Any) -> Any:
+    """Return the default of a parameter or of a field of a class.
+
+    Args:
+        text: help.
+        shown: text of its default; None: the default itself.
+        default: value without the option; `dict`: an empty one.
+        **settings: further arguments of `option`.
+    """
+    value: dict[str, Any] = {"default_factory": dict} if default is dict else {"default": default}
+    return dataclasses.field(**value, metadata={"option": option(text, shown, **settings)})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -107,24 +118,24 @@ def expand(command: Callable) -> Callable:
     signature, hints = inspect.signature(command), _hints(command)
     groups: dict[str, Any] = {k: x for k, x in hints.items() if dataclasses.is_dataclass(x)}
     command_options: dict[str, Any] = {
-        name: (hints[name], parameter.default, {})
+        name: (hints[name], *_value(parameter.default))
         for name, parameter in signature.parameters.items()
         if name not in groups
     }
     shared = {
-        field.name: (_hints(cls).get(field.name, field.type), field.default, field.metadata)
+        x.name: (_hints(cls).get(x.name, x.type), *_value(x))
         for cls in groups.values()
-        for field in dataclasses.fields(cls)
+        for x in dataclasses.fields(cls)
     }
     last = {name: command_options.pop(name) for name in ("as_json",) if name in command_options}
     common: dict[str, Any] = {"imports": (Imports, None, {}), "quiet": (Quiet, False, {})}
     declared = {**command_options, **shared, **last, **common}
-    parameters = [_parameter(name, *x) for name, x in declared.items()]
-    readers = {name: _reader(name, annotation) for name, (annotation, *_) in declared.items()}
+    pairs = {name: _declare(name, *x) for name, x in declared.items()}
+    parameters = [parameter for parameter, _ in pairs.values()]
 
     def run(**values: Any) -> None:
         del values["imports"], values["quiet"]
-        values = {name: readers[name](value) for name, value in values.items()}
+        values = {name: pairs[name][1](value) for name, value in values.items()}
         records = {
             name: cls(**{field.name: values.pop(field.name) for field in dataclasses.fields(cls)})
             for name, cls in groups.items()
@@ -139,40 +150,37 @@ def expand(command: Callable) -> Callable:
     return run
 
 
+def _value(default: Any) -> tuple[Any, Mapping[str, Any]]:
+    """Return the default of a parameter or a field, and what is declared with it."""
+    is_field = isinstance(default, dataclasses.Field)
+    return (default.default, default.metadata) if is_field else (default, {})
+
+
 def _hints(owner: Any) -> dict[str, Any]:
     return get_type_hints(owner, include_extras=True)
 
 
-def _parameter(name: str, annotation: Any, default: Any, metadata: Any) -> inspect.Parameter:
-    """Return the parameter that typer sees, with the type of what is typed."""
+def _declare(
+    name: str, annotation: Any, default: Any, metadata: Any
+) -> tuple[inspect.Parameter, Callable[[Any], Any]]:
+    """Return the parameter that typer sees, with the type of what is typed, and its conversion.
+
+    Without `Read`, typer has converted the value. The conversion refuses an empty text, such as
+    that of an unset variable, which is not an omitted option.
+    """
     plain, *marks = get_args(annotation) if get_origin(annotation) is Annotated else [annotation]
+    if "option" in metadata:
+        marks.append(metadata["option"])
+    elif "help" in metadata:
+        marks.append(option(f"{metadata['help'][0].upper()}{metadata['help'][1:]}."))
     reads = [x for x in marks if isinstance(x, Read)]
-    infos = [copy.copy(x) for x in marks if not isinstance(x, Read)]
+    info = next((copy.copy(x) for x in marks if not isinstance(x, Read)), None)
+    flag = name.upper() if isinstance(info, ArgumentInfo) else f"--{name.replace('_', '-')}"
+    if isinstance(info, OptionInfo):
+        # Typer takes the first flag for the default. A boolean without one has --no-NAME too.
+        flag = info.default = flag if info.default is ... else str(info.default)
     if reads:
         plain, default = reads[0].typed, None
-    elif not marks and "help" in metadata:
-        infos = [option(f"{metadata['help'][0].upper()}{metadata['help'][1:]}.")]
-    for info in infos:
-        if isinstance(info, OptionInfo) and info.default is ...:
-            info.default = _flag(name)  # its only flag: a boolean would have --no-NAME too
-    annotation = Annotated[plain, *infos] if infos else plain
-    default = inspect.Parameter.empty if default is dataclasses.MISSING else default
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-    )
-
-
-def _reader(name: str, annotation: Any) -> Callable[[Any], Any]:
-    """Return the conversion of a parameter; without `Read`, typer has converted the value.
-
-    It refuses an empty text, such as that of an unset variable, which is not an omitted option.
-    """
-    marks = getattr(annotation, "__metadata__", ())
-    # Typer takes the first flag of an annotation for the default.
-    flags = (x.default for x in marks if isinstance(getattr(x, "default", None), str))
-    is_argument = any(isinstance(x, ArgumentInfo) for x in marks)
-    flag = name.upper() if is_argument else next(flags, _flag(name))
-    reads = [x for x in marks if isinstance(x, Read)]
 
     def read(value: Any) -> Any:
         if reads:
@@ -181,11 +189,13 @@ def _reader(name: str, annotation: Any) -> Callable[[Any], Any]:
             raise OptionError(f"{flag} is empty; give a value, or omit it")
         return value
 
-    return read
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    parameter = inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if default is dataclasses.MISSING else default,
+        annotation=plain if info is None else Annotated[plain, info],
+    )
+    return parameter, read
 
 
 def _load_plugins(sources: list[str] | None) -> list[str] | None:
@@ -253,19 +263,11 @@ ProtocolName = Annotated[
 ]
 
 
-def protocol_option(text: str, default: str) -> Any:
-    """Return the declaration of --protocol with the help and the default of a command."""
-    return option(text, default, callback=name_protocol)
-
-
 @options
 class CacheOptions:
     """Folders of a command, the device, and other fields of `RunPaths`."""
 
-    cache: Annotated[
-        Path | None,
-        option("Folder of built data sets.", "~/.cache/longspan", is_eager=True),
-    ] = None
+    cache: Path | None = field("Folder of built data sets.", "~/.cache/longspan", is_eager=True)
 
     def run_paths(self, **fields: Any) -> "RunPaths":
         """Return the paths of the command; register the imports in its cache as tasks.
@@ -319,12 +321,10 @@ class RunOptions(CacheOptions):
 
     runs: Runs = RUNS
     device: Device = None
-    parallel: Annotated[
-        Text, option("Under torchrun or accelerate: ddp, fsdp or context.", "the launcher's")
-    ] = None
-    accept_changes: Annotated[
-        bool, option("Resume runs that other code or versions began; their records have both.")
-    ] = False
+    parallel: Text = field("Under torchrun or accelerate: ddp, fsdp or context.", "the launcher's")
+    accept_changes: bool = field(
+        "Resume runs that other code or versions began; their records have both.", default=False
+    )
 
 
 @options
@@ -338,23 +338,19 @@ class ArenaPathOptions(RunOptions):
 class ChangeOptions:
     """Changes of a run's configuration, and the choice to print its cost in place of running it."""
 
-    changes: Annotated[
-        Pairs,
-        option(
-            "Override a field: training.steps=100, mechanism.window=8, task.length=512; of "
-            "one mechanism or task: local.window=8, listops.steps=100.",
-            flag="--set",
-        ),
-    ] = dataclasses.field(default_factory=dict)
+    changes: Pairs = field(
+        "Override a field: training.steps=100, mechanism.window=8, task.length=512; of "
+        "one mechanism or task: local.window=8, listops.steps=100.",
+        flag="--set",
+        default=dict,
+    )
     budget: Annotated[
-        Budget | None,
-        Read(lambda text, _: None if text is None else parse_budget(text)),
-        option(
-            "Quantity held equal: steps, seconds=10min, flops=1e15, memory=2GiB.", "the protocol's"
-        ),
-    ] = None
-    dry_run: Annotated[bool, option("Print the runs and their cost; train nothing.")] = False
-    measure: Annotated[bool, option("Like --dry-run, with steps timed and memory counted.")] = False
+        Budget | None, Read(lambda text, _: None if text is None else parse_budget(text))
+    ] = field(
+        "Quantity held equal: steps, seconds=10min, flops=1e15, memory=2GiB.", "the protocol's"
+    )
+    dry_run: bool = field("Print the runs and their cost; train nothing.", default=False)
+    measure: bool = field("Like --dry-run, with steps timed and memory counted.", default=False)
 
     @property
     def is_plan(self) -> bool:

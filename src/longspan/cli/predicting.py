@@ -17,6 +17,7 @@ from longspan.cli.options import (
     Record,
     SplitName,
     argument,
+    field,
     option,
     options,
 )
@@ -39,29 +40,21 @@ _SUFFIXES = (".csv", *_LINES)
 class NewTextOptions(FormatOptions):
     """Columns of new texts, and what is written of their predictions."""
 
-    text: Annotated[
-        str | None,
-        option("Column of the texts; a folder of text files has none.", "that of the training"),
-    ] = None
-    pair: Annotated[str | None, option("Column of the second texts of pairs.")] = None
-    identifier: Annotated[
-        str | None,
-        option(
-            "Column of unique identifiers, the only one of the file that is written.", flag="--id"
-        ),
-    ] = None
-    probabilities: Annotated[bool, option("Write the probability of every class.")] = False
-    threshold: Annotated[
-        float | None,
-        option(
-            "Probability from which one of several labels applies.",
-            "that of the run's scores, else 0.5",
-        ),
-    ] = None
-    evidence: Annotated[
-        Path | None,
-        option("HTML page to create, of the words that decided the classes of the first 20 texts."),
-    ] = None
+    text: str | None = field(
+        "Column of the texts; a folder of text files has none.", "that of the training"
+    )
+    pair: str | None = field("Column of the second texts of pairs.")
+    identifier: str | None = field(
+        "Column of unique identifiers, the only one of the file that is written.", flag="--id"
+    )
+    probabilities: bool = field("Write the probability of every class.", default=False)
+    threshold: float | None = field(
+        "Probability from which one of several labels applies.",
+        "that of the run's scores, else 0.5",
+    )
+    evidence: Path | None = field(
+        "HTML page to create, of the words that decided the classes of the first 20 texts."
+    )
 
 
 def predict(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from longspan.cli.activity import Activity
 from longspan.cli.common import IS_MAIN, err, out, print_note
-from longspan.cli.options import RUNS, Json, Names, Text, argument, option, options
+from longspan.cli.options import RUNS, Json, Names, Text, argument, field, options
 from longspan.errors import DataError, OptionError, check_name
 from longspan.files import atomic_write
 from longspan.wording import counted
@@ -31,54 +31,35 @@ STYLES = ("page", "paper")
 class View:
     """Form of printed tables."""
 
-    format: Annotated[str, option(f"Format of the printed tables: {', '.join(FORMATS)}.")] = (
-        "terminal"
+    format: str = field(f"Format of the printed tables: {', '.join(FORMATS)}.", default="terminal")
+    is_wide: bool = field(
+        "Print every column, interval and margin in the terminal.", flag="--wide", default=False
     )
-    is_wide: Annotated[
-        bool, option("Print every column, interval and margin in the terminal.", flag="--wide")
-    ] = False
-    has_legend: Annotated[
-        bool, option("Print how to read the tables of the terminal.", flag="--legend")
-    ] = False
+    has_legend: bool = field(
+        "Print how to read the tables of the terminal.", flag="--legend", default=False
+    )
 
 
 @options
 class ReportOptions(View):
     """Rows, tables and files of a report."""
 
-    output: Annotated[
-        Path | None,
-        option(
-            "Path of the HTML page; of the LaTeX file with --style paper.",
-            "report.html; no page with --section; the terminal for LaTeX",
-        ),
-    ] = None
-    mechanisms: Annotated[
-        Names,
-        option(
-            "Comma-separated mechanisms and reference rows to show, ranked among each other.", "all"
-        ),
-    ] = None
-    style: Annotated[str, option("page; or paper: LaTeX tables, figures as wide as a column.")] = (
-        "page"
+    output: Path | None = field(
+        "Path of the HTML page; of the LaTeX file with --style paper.",
+        "report.html; no page with --section; the terminal for LaTeX",
     )
-    spread: Annotated[
-        Text, option("Next to each score, with --style paper: interval, seeds or none.")
-    ] = None
-    section: Annotated[
-        Text,
-        option(
-            "Section to print: leaderboard, significance, slices, cost, ...",
-            "leaderboard; scores for csv and json; score for a record",
-        ),
-    ] = None
-    sweep: Annotated[
-        Text, option("Print and draw scores against an option: task.pairs, state (bytes).")
-    ] = None
-    figures: Annotated[Path | None, option("Write every chart into this folder, for papers.")] = (
-        None
+    mechanisms: Names = field(
+        "Comma-separated mechanisms and reference rows to show, ranked among each other.", "all"
     )
-    figure_format: Annotated[str, option(f"{', '.join(FIGURES)}.")] = "svg"
+    style: str = field("page; or paper: LaTeX tables, figures as wide as a column.", default="page")
+    spread: Text = field("Next to each score, with --style paper: interval, seeds or none.")
+    section: Text = field(
+        "Section to print: leaderboard, significance, slices, cost, ...",
+        "leaderboard; scores for csv and json; score for a record",
+    )
+    sweep: Text = field("Print and draw scores against an option: task.pairs, state (bytes).")
+    figures: Path | None = field("Write every chart into this folder, for papers.")
+    figure_format: str = field(f"{', '.join(FIGURES)}.", default="svg")
 
     def page(self, name: str) -> Path | None:
         """Return the path of the page; a section is printed alone unless --output is given."""

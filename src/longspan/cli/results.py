@@ -16,16 +16,7 @@ from longspan.cli.common import (
     print_table,
     print_text,
 )
-from longspan.cli.options import (
-    RUNS,
-    App,
-    CacheOptions,
-    DataOptions,
-    Json,
-    Record,
-    argument,
-    option,
-)
+from longspan.cli.options import RUNS, App, CacheOptions, DataOptions, Json, Record, argument, field
 from longspan.errors import OptionError
 from longspan.metrics import get_metric
 from longspan.report.numbers import count
@@ -83,10 +74,9 @@ def _row(record: "Result") -> dict[str, Any]:
 @app.command()
 def check(
     paths: Annotated[list[Path] | None, argument("Records, or folders of them.", str(RUNS))] = None,
-    contribution: Annotated[
-        Path | None,
-        option("Folder of records for a leaderboard: recipe, three seeds, baseline and code, too."),
-    ] = None,
+    contribution: Path | None = field(
+        "Folder of records for a leaderboard: recipe, three seeds, baseline and code, too."
+    ),
     as_json: Json = False,
 ) -> None:
     """Check records against themselves, their protocol and each other.
@@ -132,7 +122,7 @@ def _print_validation(validation: "Validation") -> None:
 @app.command()
 def export(
     folders: Folders = None,
-    output: Annotated[Path, option("Folder of the logs, which is made.")] = Path("logs"),
+    output: Path = field("Folder of the logs, which is made.", default=Path("logs")),
     as_json: Json = False,
 ) -> None:
     """Write a log of Every Eval Ever for each record, in schema 0.2.2.

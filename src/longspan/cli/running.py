@@ -19,9 +19,9 @@ from longspan.cli.options import (
     Text,
     argument,
     default_protocol,
-    option,
+    field,
+    name_protocol,
     options,
-    protocol_option,
 )
 from longspan.cli.parsing import parse_grid
 from longspan.cli.planning import print_plan
@@ -39,33 +39,24 @@ PROTOCOL = "Protocol, `longspan list protocols`; or a file, mine.toml or mine.py
 class GridOptions:
     """Runs of `longspan arena`: None selects all."""
 
-    protocol: Annotated[Text, protocol_option(PROTOCOL, "quick; own for imported texts")] = None
-    tasks: Annotated[Names, option("Comma-separated tasks.", "all whose data is available")] = None
-    mechanisms: Annotated[
-        Names,
-        option(
-            "Comma-separated mechanisms, and reference rows and variants of the protocol.",
-            "the rows of the protocol, or all mechanisms",
-        ),
-    ] = None
-    seeds: Annotated[
-        Integers, option("Comma-separated seeds.", "the protocol's; with --tune: the grid's")
-    ] = None
-    tune: Annotated[
-        bool, option("Search the protocol's grid on validation, then test the selection.")
-    ] = False
-    grid: Annotated[
-        dict[str, list[Any]],
-        Read(parse_grid, list[str] | None),
-        option("Values to search: training.learning_rate=1e-4,3e-4."),
-    ] = dataclasses.field(default_factory=dict)
-    select: Annotated[
-        Text, option("Selection rule of --tune: mean (over seeds) or best-run.", "mean")
-    ] = None
+    protocol: Text = field(PROTOCOL, "quick; own for imported texts", callback=name_protocol)
+    tasks: Names = field("Comma-separated tasks.", "all whose data is available")
+    mechanisms: Names = field(
+        "Comma-separated mechanisms, and reference rows and variants of the protocol.",
+        "the rows of the protocol, or all mechanisms",
+    )
+    seeds: Integers = field("Comma-separated seeds.", "the protocol's; with --tune: the grid's")
+    tune: bool = field(
+        "Search the protocol's grid on validation, then test the selection.", default=False
+    )
+    grid: Annotated[dict[str, list[Any]], Read(parse_grid, list[str] | None)] = field(
+        "Values to search: training.learning_rate=1e-4,3e-4.", default=dict
+    )
+    select: Text = field("Selection rule of --tune: mean (over seeds) or best-run.", "mean")
 
-    score_trials: Annotated[
-        bool, option("With --tune: score every trial on test, after the selection.")
-    ] = False
+    score_trials: bool = field(
+        "With --tune: score every trial on test, after the selection.", default=False
+    )
 
     def __post_init__(self) -> None:
         """Check that options of --tune are given with it.
@@ -92,17 +83,11 @@ class GridOptions:
 class ExecutorOptions:
     """Processes that execute runs; this one unless workers or a cluster are given."""
 
-    workers: Annotated[
-        int | None, option("Worker processes on this machine; GPUs are assigned round-robin.")
-    ] = None
-    ray: Annotated[Text, option("A Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.")] = None
-    cpus_per_run: Annotated[float | None, option("With --ray: CPUs and threads of a run.", "1")] = (
-        None
-    )
-    gpus_per_run: Annotated[
-        float | None, option("With --ray: GPUs of a run, such as 0.5.", "1 if available")
-    ] = None
-    retry_failed: Annotated[bool, option("Retry failed runs.")] = False
+    workers: int | None = field("Worker processes on this machine; GPUs are assigned round-robin.")
+    ray: Text = field("A Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.")
+    cpus_per_run: float | None = field("With --ray: CPUs and threads of a run.", "1")
+    gpus_per_run: float | None = field("With --ray: GPUs of a run, such as 0.5.", "1 if available")
+    retry_failed: bool = field("Retry failed runs.", default=False)
 
     @functools.cached_property
     def executor(self) -> "Executor | None":
@@ -167,10 +152,10 @@ def train(
     task: Annotated[str, argument("Task; `longspan list tasks`.")],
     changes: ChangeOptions,
     folders: ArenaPathOptions,
-    protocol: Annotated[
-        Text, protocol_option(PROTOCOL, f"{DEFAULT_PROTOCOL}; own for imported texts")
-    ] = None,
-    seed: Annotated[int, option("Seed of weights, batch order and dropout.")] = 0,
+    protocol: Text = field(
+        PROTOCOL, f"{DEFAULT_PROTOCOL}; own for imported texts", callback=name_protocol
+    ),
+    seed: int = field("Seed of weights, batch order and dropout.", default=0),
     as_json: Json = False,
 ) -> None:
     """Train one mechanism on one task; the same command resumes an interrupted run.
