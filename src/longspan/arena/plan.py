@@ -142,6 +142,8 @@ class _Cost:
     step_flops: float
     memory: int | None
     refusal: str | None
+    seconds: float  # of a step
+    seconds_from: str
 
 
 class _Planner:
@@ -152,7 +154,6 @@ class _Planner:
         self.tasks: dict[str, Task] = {}
         self.costs: dict[str, _Cost] = {}
         self.resolved: dict[str, ResolvedBudget | LongspanError | None] = {}
-        self.timed: dict[str, tuple[float, str]] = {}
         self.records: dict[Path, list[Result]] = {}
 
     def plan(self, experiment: Experiment) -> PlannedRun:
@@ -175,10 +176,9 @@ class _Planner:
         config, budget = effective.config, requested.config.budget
         cost = self._cost(effective, task)
         reason = reason or cost.refusal
-        per_step, source = self._seconds_per_step(effective, task)
         steps = config.training.steps
         if budget.kind == "seconds" and budget.limit and config == requested.config:
-            steps = max(1, int(budget.limit / per_step))
+            steps = max(1, int(budget.limit / cost.seconds))
         failure = self.paths.failure_file(requested)
         if failure.exists():
             reason = load_failure(failure).reason
@@ -194,8 +194,8 @@ class _Planner:
             full_num_parameters=cost.full_num_parameters,
             flops=cost.flops,
             training_flops=round(steps * cost.step_flops),
-            seconds=steps * per_step,
-            seconds_from=source,
+            seconds=steps * cost.seconds,
+            seconds_from=cost.seconds_from,
             memory=cost.memory,
         )
 
@@ -227,64 +227,57 @@ class _Planner:
         return resolved
 
     def _cost(self, effective: Experiment, task: Task) -> _Cost:
-        from longspan.arena.budget_resolution import step_memory
         from longspan.arena.model import forward_flops, full_num_parameters, num_parameters
         from longspan.arena.stages import mean_step_flops
 
         if effective.hash not in self.costs:
             config = effective.config
-            parameters = num_parameters(config, task)
-            refusal, memory = self._weights_refusal(config, parameters), None
-            if self.measure and refusal is None:
-                memory = step_memory(effective, task)
-                refusal = self._step_refusal(config, memory)
+            parameters, step_flops = num_parameters(config, task), mean_step_flops(config, task)
+            memory, refusal = self._fit(effective, task, parameters)
+            can_run = self.measure and refusal is None
+            seconds, source = self._time(effective, task, None if can_run else step_flops)
             self.costs[effective.hash] = _Cost(
                 num_parameters=parameters,
                 full_num_parameters=full_num_parameters(config, task),
                 flops=forward_flops(config, task),
-                step_flops=mean_step_flops(config, task),
+                step_flops=step_flops,
                 memory=memory,
                 refusal=refusal,
+                seconds=seconds,
+                seconds_from=source,
             )
         return self.costs[effective.hash]
 
-    def _weights_refusal(self, config: RunConfig, parameters: int) -> str | None:
-        """Return why the weights cannot be trained on this machine, or None."""
+    def _fit(
+        self, effective: Experiment, task: Task, parameters: int
+    ) -> tuple[int | None, str | None]:
+        """Return the bytes of a step, if they are to be measured, and why a run does not fit."""
+        from longspan.arena.budget_resolution import step_memory
         from longspan.arena.model import TRAINING_COPIES, check_parameters
 
+        name, device, memory = effective.mechanism, self.paths.device_type, None
         # Shards of processes are checked by none of them alone.
         copies = 1 if self.paths.parallel == "fsdp" else TRAINING_COPIES
         try:
-            check_parameters(config.mechanism.name, parameters, copies, self.paths.device_type)
+            check_parameters(name, parameters, copies, device)
+            memory = step_memory(effective, task) if self.measure else None
+            if memory is not None and device == "cpu":  # whose operators the count is of
+                remedy = "lower training.batch_size, or use --budget microbatch=SIZE"
+                check_memory(memory, f"a training step of {name}", remedy)
         except NoMemoryError as error:
-            return str(error)
-        return None
+            return memory, str(error)
+        return memory, None
 
-    def _step_refusal(self, config: RunConfig, memory: int) -> str | None:
-        """Return why a step cannot be timed in the memory of the CPU, or None."""
-        if self.paths.device_type != "cpu":
-            return None  # the count is of the operators of the CPU
-        try:
-            what = f"a training step of {config.mechanism.name}"
-            check_memory(memory, what, "lower training.batch_size, or use --budget microbatch=SIZE")
-        except NoMemoryError as error:
-            return str(error)
-        return None
-
-    def _seconds_per_step(self, effective: Experiment, task: Task) -> tuple[float, str]:
-        """Return seconds per step and their origin."""
-        if effective.hash not in self.timed:
-            self.timed[effective.hash] = self._time(effective, task)
-        return self.timed[effective.hash]
-
-    def _time(self, effective: Experiment, task: Task) -> tuple[float, str]:
+    def _time(
+        self, effective: Experiment, task: Task, step_flops: float | None
+    ) -> tuple[float, str]:
+        """Return the seconds of a step and their origin; with FLOPs, no step is run."""
         for result in self._neighbors(effective):
             is_same_machine = result.device == self._device and result.world_size == 1
             if is_same_machine and _shape(result.effective_config) == _shape(effective.config):
                 return result.seconds / result.steps, "record"
-        cost = self.costs[effective.hash]
-        if not self.measure or cost.refusal is not None:
-            return cost.step_flops / self._rate, "FLOPs"
+        if step_flops is not None:
+            return step_flops / self._rate, "FLOPs"
         from longspan.arena.model import make_model
         from longspan.arena.stages import mean_over_stages
         from longspan.training.timing import measure_step_seconds

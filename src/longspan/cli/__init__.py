@@ -26,7 +26,7 @@ from longspan.cli import (
 )
 from longspan.cli.common import INTERRUPTED, LogLines, print_error, print_note, print_text
 from longspan.cli.listing import print_described, print_list
-from longspan.cli.options import App, Json, name_protocol
+from longspan.cli.options import App, Json, argument, name_protocol, option
 from longspan.cli.usage import refuse_earlier_names, refuse_empty_paths, refuse_loose_pairs
 from longspan.errors import LongspanError, check_name
 
@@ -54,12 +54,10 @@ def _print_version(is_requested: bool) -> None:
 
 @app.callback()
 def _common(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    debug: Annotated[bool, option("Show tracebacks.", flag="--debug")] = False,
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", help="Print the version.", callback=_print_version, is_eager=True
-        ),
+        option("Print the version.", flag="--version", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     level = logging.DEBUG if debug else logging.WARNING
@@ -71,7 +69,7 @@ def _common(
 
 @app.command(name="list")
 def list_(
-    what: Annotated[str, typer.Argument(help="mechanisms, tasks or protocols.")] = "mechanisms",
+    what: Annotated[str, argument("mechanisms, tasks or protocols.")] = "mechanisms",
     as_json: Json = False,
 ) -> None:
     """List mechanisms, tasks or protocols; `longspan show NAME` describes one."""
@@ -80,9 +78,7 @@ def list_(
 
 @app.command()
 def show(
-    name: Annotated[
-        str, typer.Argument(help="Mechanism, task or protocol.", callback=name_protocol)
-    ],
+    name: Annotated[str, argument("Mechanism, task or protocol.", callback=name_protocol)],
     as_json: Json = False,
 ) -> None:
     """Show one mechanism (with its attention weights on a small sample), task or protocol."""

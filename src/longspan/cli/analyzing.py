@@ -4,13 +4,13 @@ import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import typer
 
 from longspan.cli.activity import Activity
 from longspan.cli.common import err, print_json, print_note, print_text
-from longspan.cli.options import DeviceOptions, Json, Records
+from longspan.cli.options import DeviceOptions, Json, Records, field
 from longspan.errors import LongspanError
 from longspan.memory import keep_freed_memory
 
@@ -24,21 +24,13 @@ M = TypeVar("M", bound="SideRecord")
 def analyze(
     records: Records,
     folders: DeviceOptions,
-    samples: Annotated[int, typer.Option(help="Number of validation examples.")] = 1_000,
-    examples: Annotated[
-        int, typer.Option(help="Number of validation examples whose rollout is recorded.")
-    ] = 6,
-    rollout: Annotated[
-        int | None,
-        typer.Option(help="Record the attention rollout of this validation example."),
-    ] = None,
-    token: Annotated[
-        int | None,
-        typer.Option(
-            help="Token of that example at which its rollout starts.",
-            show_default="the CLS token, or the states that are pooled",
-        ),
-    ] = None,
+    samples: int = field("Number of validation examples.", default=1_000),
+    examples: int = field("Number of validation examples whose rollout is recorded.", default=6),
+    rollout: int | None = field("Record the attention rollout of this validation example."),
+    token: int | None = field(
+        "Token of that example at which its rollout starts.",
+        "the CLS token, or the states that are pooled",
+    ),
     as_json: Json = False,
 ) -> None:
     """Analyze the attention of trained models: span, rollouts, similarity of embeddings.
@@ -72,21 +64,15 @@ def _span_summary(analysis: "Analysis") -> str:
 def context(
     records: Records,
     folders: DeviceOptions,
-    split: Annotated[str, typer.Option(help="validation or test.")] = "validation",
-    max_context: Annotated[
-        int | None,
-        typer.Option(
-            help="Longest context, in tokens.",
-            show_default="a held-out segment, or a segment with the memories of all layers",
-        ),
-    ] = None,
-    blocks: Annotated[
-        int, typer.Option(help="Number of blocks of 16 targets whose context is cut.")
-    ] = 256,
-    tolerance: Annotated[
-        float,
-        typer.Option(help="Relative excess of the loss that the effective context may have."),
-    ] = 0.01,
+    split: str = field("validation or test.", default="validation"),
+    max_context: int | None = field(
+        "Longest context, in tokens.",
+        "a held-out segment, or a segment with the memories of all layers",
+    ),
+    blocks: int = field("Number of blocks of 16 targets whose context is cut.", default=256),
+    tolerance: float = field(
+        "Relative excess of the loss that the effective context may have.", default=0.01
+    ),
     as_json: Json = False,
 ) -> None:
     """Measure what language models on streams of documents use of their context.

@@ -4,8 +4,6 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from longspan.bounds import check_range
 from longspan.cli.activity import Activity
 from longspan.cli.common import err, print_json, print_note
@@ -17,7 +15,8 @@ from longspan.cli.options import (
     Json,
     Mechanisms,
     Names,
-    option,
+    argument,
+    field,
     options,
 )
 from longspan.cli.reporting import print_efficiency
@@ -32,32 +31,24 @@ class SuiteOptions:
     """Changes of a suite and of its sizes, under the names of their fields; None if not given."""
 
     mechanisms: Mechanisms = None
-    scopes: Annotated[
-        Names, option("--scopes", "operator, layer, model; comma-separated.", _OF_SUITE)
-    ] = None
-    works: Annotated[
-        Names,
-        option("--passes", "forward, training, inference, decoding; comma-separated.", _OF_SUITE),
-    ] = None
-    lengths: Annotated[Integers, option("--lengths", "Comma-separated lengths.", _OF_SUITE)] = None
-    precisions: Annotated[
-        Names, option("--dtypes", "float32, bfloat16, float16; comma-separated.", "float32")
-    ] = None
-    tokens: Annotated[int | None, option("--tokens", "Tokens of a batch; a row at least.")] = None
-    batch_size: Annotated[int | None, option("--batch-size", "Rows of a batch.")] = None
-    padding: Annotated[float | None, option("--padding", "Share of padding.")] = None
-    hidden_size: Annotated[int | None, option("--hidden-size", "Width.")] = None
-    heads: Annotated[int | None, option("--heads", "Heads.")] = None
-    layers: Annotated[int | None, option("--layers", "Layers of a model.")] = None
-    runs: Annotated[int | None, option("--times", "Timed passes of each case.")] = None
-    max_seconds: Annotated[
-        float | None,
-        option(
-            "--max-seconds",
-            "Longest pass, in seconds; a case takes --times of them, and four.",
-            "60",
-        ),
-    ] = None
+    scopes: Names = field("operator, layer, model; comma-separated.", _OF_SUITE)
+    works: Names = field(
+        "forward, training, inference, decoding; comma-separated.", _OF_SUITE, flag="--passes"
+    )
+    lengths: Integers = field("Comma-separated lengths.", _OF_SUITE)
+    precisions: Names = field(
+        "float32, bfloat16, float16; comma-separated.", "float32", flag="--dtypes"
+    )
+    tokens: int | None = field("Tokens of a batch; a row at least.")
+    batch_size: int | None = field("Rows of a batch.")
+    padding: float | None = field("Share of padding.")
+    hidden_size: int | None = field("Width.")
+    heads: int | None = field("Heads.")
+    layers: int | None = field("Layers of a model.")
+    runs: int | None = field("Timed passes of each case.", flag="--times")
+    max_seconds: float | None = field(
+        "Longest pass, in seconds; a case takes --times of them, and four.", "60"
+    )
 
     def changes(self) -> dict[str, Any]:
         """Return the changes by field, lists as tuples."""
@@ -68,20 +59,15 @@ def bench(
     changes: SuiteOptions,
     suite: Annotated[
         str,
-        typer.Argument(
-            help="layer; scopes (operator, layer, model); lra-speed (table 2 of Long Range "
+        argument(
+            "layer; scopes (operator, layer, model); lra-speed (table 2 of Long Range "
             "Arena); scaling (time against length until memory ends); windows (implementations "
             "of a window: diagonals, blocks, kernels); decoding."
         ),
     ] = "layer",
-    threads: Annotated[int | None, typer.Option(help="Threads on CPU.")] = None,
-    folder: Annotated[
-        Path, typer.Option("--runs", help="Folder of results and checkpoints.")
-    ] = RUNS,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="File of the record.", show_default="below --runs"),
-    ] = None,
+    threads: int | None = field("Threads on CPU."),
+    folder: Path = field("Folder of results and checkpoints.", flag="--runs", default=RUNS),
+    output: Path | None = field("File of the record.", "below --runs"),
     device: Device = None,
     as_json: Json = False,
 ) -> None:

@@ -7,11 +7,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from longspan.cli.activity import Activity
 from longspan.cli.common import err, print_json, print_table, print_text
-from longspan.cli.options import DataOptions, Json, Pairs, Record, Text, options
+from longspan.cli.options import (
+    DataOptions,
+    Json,
+    Pairs,
+    Record,
+    Text,
+    argument,
+    field,
+    option,
+    options,
+)
 from longspan.errors import OptionError
 
 if TYPE_CHECKING:
@@ -21,9 +29,9 @@ if TYPE_CHECKING:
 LAYER = re.compile(r"(?<=\.)\d+(?=\.)")  # number of a layer in the name of a weight
 COLUMNS = ("source", "target", "shape", "count", "action")
 SourceModel = Annotated[
-    str, typer.Argument(help="Folder of a checkpoint, or its name on the Hugging Face Hub.")
+    str, argument("Folder of a checkpoint, or its name on the Hugging Face Hub.")
 ]
-Target = Annotated[Path, typer.Option("--output", help="Folder to create.")]
+Target = Annotated[Path, option("Folder to create.", flag="--output")]
 Patterns = list[str] | None
 
 
@@ -31,14 +39,10 @@ Patterns = list[str] | None
 class WeightOptions:
     """Weights of a conversion, as keyword arguments of `longify` and `convert`."""
 
-    drop: Annotated[
-        Patterns, typer.Option(help="Pattern of weights of the source to drop. Repeatable.")
-    ] = None
-    new: Annotated[
-        Patterns, typer.Option(help="Pattern of weights that the source may lack. Repeatable.")
-    ] = None
-    revision: Annotated[Text, typer.Option(help="Revision of a source on the Hub.")] = None
-    seed: Annotated[int, typer.Option(help="Seed of new weights.")] = 0
+    drop: Patterns = field("Pattern of weights of the source to drop. Repeatable.")
+    new: Patterns = field("Pattern of weights that the source may lack. Repeatable.")
+    revision: Text = field("Revision of a source on the Hub.")
+    seed: int = field("Seed of new weights.", default=0)
 
     def values(self) -> dict[str, Any]:
         """Return the keyword arguments."""
@@ -47,37 +51,28 @@ class WeightOptions:
 
 def longify(
     source: SourceModel,
-    max_length: Annotated[int, typer.Option(help="Maximum number of tokens of the encoder.")],
+    max_length: Annotated[int, option("Maximum number of tokens of the encoder.")],
     out: Target,
     changes: Annotated[
-        Pairs, typer.Option("--set", help="Option of the mechanism: window=256. Repeatable.")
+        Pairs, option("Option of the mechanism: window=256. Repeatable.", flag="--set")
     ],
     weights: WeightOptions,
-    attention: Annotated[
-        Text,
-        typer.Option(
-            "--mechanism",
-            help="Mechanism of every layer of the encoder, `longspan list mechanisms`.",
-            show_default="that of the source",
-        ),
-    ] = None,
-    positions: Annotated[
-        Text,
-        typer.Option(
-            help="How positions are extended: tile, keep or interpolate learned ones; keep or "
-            "rescale rotary ones; continue sinusoidal ones; keep relative ones.",
-            show_default="tile, continue or keep",
-        ),
-    ] = None,
-    freeze: Annotated[
-        str, typer.Option(help="all-but-positions: train only those that the source lacks.")
-    ] = "none",
-    decoder_max_length: Annotated[
-        int | None,
-        typer.Option(
-            help="Maximum number of tokens of a decoder.", show_default="that of the source"
-        ),
-    ] = None,
+    attention: Text = field(
+        "Mechanism of every layer of the encoder, `longspan list mechanisms`.",
+        "that of the source",
+        flag="--mechanism",
+    ),
+    positions: Text = field(
+        "How positions are extended: tile, keep or interpolate learned ones; keep or "
+        "rescale rotary ones; continue sinusoidal ones; keep relative ones.",
+        "tile, continue or keep",
+    ),
+    freeze: str = field(
+        "all-but-positions: train only those that the source lacks.", default="none"
+    ),
+    decoder_max_length: int | None = field(
+        "Maximum number of tokens of a decoder.", "that of the source"
+    ),
     as_json: Json = False,
 ) -> None:
     """Convert a pretrained model into a longer one, with the same attention or another.
@@ -108,12 +103,9 @@ def convert(
     source: SourceModel,
     out: Target,
     weights: WeightOptions,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            help="Way back: model type of transformers, such as longformer, for a folder of ours."
-        ),
-    ] = None,
+    to: str | None = field(
+        "Way back: model type of transformers, such as longformer, for a folder of ours."
+    ),
     as_json: Json = False,
 ) -> None:
     """Convert a checkpoint of transformers into a model of ours with the same outputs, or back.
@@ -135,14 +127,11 @@ def convert(
 
 def export(
     record: Record,
-    output: Annotated[Path, typer.Option(help="Folder to create.")],
+    output: Annotated[Path, option("Folder to create.")],
     folders: DataOptions,
-    license: Annotated[
-        str | None,
-        typer.Option(
-            help="License of the model, such as apache-2.0.", show_default="the data's, if known"
-        ),
-    ] = None,
+    license: str | None = field(
+        "License of the model, such as apache-2.0.", "the data's, if known"
+    ),
     as_json: Json = False,
 ) -> None:
     """Write the saved model of a run as a folder for the Hugging Face hub.

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
@@ -39,9 +38,11 @@ from longspan.cli.options import (
     Json,
     Pairs,
     SplitName,
+    argument,
     default_protocol,
+    field,
+    name_protocol,
     options,
-    protocol_option,
 )
 from longspan.errors import DataError, OptionError, check_name
 
@@ -51,23 +52,19 @@ if TYPE_CHECKING:
 
 app = App("data", help="Build, import, verify and show data sets.")
 
-TaskName = Annotated[str, typer.Argument(help="Task; `longspan list tasks`.")]
+TaskName = Annotated[str, argument("Task; `longspan list tasks`.")]
 
 
 @options
 class TaskOptions:
     """Options of a task: those of a protocol, and changes to them."""
 
-    protocol: Annotated[
-        str | None,
-        protocol_option(
-            "Protocol, or file of one, whose task options to use.",
-            f"{DEFAULT_PROTOCOL}, if it has the task",
-        ),
-    ] = None
-    changes: Annotated[
-        Pairs, typer.Option("--set", help="Set an option of the task: length=512.")
-    ] = dataclasses.field(default_factory=dict)
+    protocol: str | None = field(
+        "Protocol, or file of one, whose task options to use.",
+        f"{DEFAULT_PROTOCOL}, if it has the task",
+        callback=name_protocol,
+    )
+    changes: Pairs = field("Set an option of the task: length=512.", flag="--set", default=dict)
 
     def build(self, name: str, *, released: bool = False) -> "Task":
         """Return the task of a name.
@@ -159,7 +156,7 @@ app.add_typer(imports, name="import")
 def published(
     task: TaskName,
     path: Annotated[
-        str, typer.Argument(help="Folder or archive; or hub, or hf:NAME, of the Hugging Face hub.")
+        str, argument("Folder or archive; or hub, or hf:NAME, of the Hugging Face hub.")
     ],
     choices: ImportOptions,
     as_json: Json = False,
@@ -220,7 +217,7 @@ def _add_kind(kind: Kind, options: type[HeldOutOptions], place: str, about: str)
         print_next(command, "local", name, cache=paths.cache)
 
     typed = list[str] if kind == "corpus" else str
-    where = Annotated[typed, typer.Argument(help=place)]  # type: ignore[valid-type]
+    where = Annotated[typed, argument(place)]  # type: ignore[valid-type]
     command.__annotations__ |= {"path": where, "files": options}
     command.__name__, command.__doc__ = kind, f"{about} It is named after the first path."
     imports.command()(command)
@@ -260,7 +257,7 @@ app.command()(tokenizer)
 @app.command()
 def verify(
     folders: CacheOptions,
-    task: Annotated[str | None, typer.Argument(help="Task.", show_default="all")] = None,
+    task: Annotated[str | None, argument("Task.", "all")] = None,
     as_json: Json = False,
 ) -> None:
     """Verify the checksums of built data sets."""
@@ -298,11 +295,9 @@ def show(
     choices: TaskOptions,
     folders: CacheOptions,
     split: SplitName = "train",
-    row: Annotated[int, typer.Option(help="First example, counted from 0.")] = 0,
-    count: Annotated[int, typer.Option(help="Number of examples.")] = 1,
-    output: Annotated[
-        Path | None, typer.Option(help="Picture of the example to write: FILE.svg or FILE.png.")
-    ] = None,
+    row: int = field("First example, counted from 0.", default=0),
+    count: int = field("Number of examples.", default=1),
+    output: Path | None = field("Picture of the example to write: FILE.svg or FILE.png."),
 ) -> None:
     """Print examples of a built data set, or write one as a picture."""
     from longspan.tasks import SPLITS

@@ -5,13 +5,11 @@ import math
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
-
-import typer
+from typing import TYPE_CHECKING, Any, cast
 
 from longspan.cli.common import IS_MAIN, print_json, print_next, print_note, print_table, print_text
 from longspan.cli.importing import TextOptions, default_name, read_source, target_kind
-from longspan.cli.options import ChangeOptions, Text, options
+from longspan.cli.options import ChangeOptions, Text, field, options
 from longspan.cli.running import run_one
 from longspan.errors import OptionError, check_name
 
@@ -33,35 +31,25 @@ _HELP = "docs/recipes/long-documents.md"
 class DocumentOptions:
     """Options of finetuning on texts of one's own."""
 
-    metric: Annotated[
-        Text,
-        typer.Option(
-            help="Main metric of the table, such as f1_macro; it selects the baseline.",
-            show_default="accuracy; of several labels f1_micro, of numbers r2",
-        ),
-    ] = None
-    class_weights: Annotated[
-        str, typer.Option(help="Weights of the classes in the loss: none or balanced.")
-    ] = WEIGHTS[0]
-    threshold: Annotated[
-        float, typer.Option(help="Probability from which one of several labels applies.")
-    ] = 0.5
-    all_texts: Annotated[
-        bool,
-        typer.Option(
-            "--all",
-            help="Repeat an earlier run, with its options, on all texts, held-out ones included: a "
-            "final model, which has no score.",
-        ),
-    ] = False
-    compare: Annotated[
-        bool,
-        typer.Option(
-            "--compare",
-            help="Compare ways to read long documents: whole, in chunks of 512 tokens, the first "
-            "512, head and tail, words without layers; a run for each.",
-        ),
-    ] = False
+    metric: Text = field(
+        "Main metric of the table, such as f1_macro; it selects the baseline.",
+        "accuracy; of several labels f1_micro, of numbers r2",
+    )
+    class_weights: str = field(
+        "Weights of the classes in the loss: none or balanced.", default=WEIGHTS[0]
+    )
+    threshold: float = field("Probability from which one of several labels applies.", default=0.5)
+    all_texts: bool = field(
+        "Repeat an earlier run, with its options, on all texts, held-out ones included: a "
+        "final model, which has no score.",
+        flag="--all",
+        default=False,
+    )
+    compare: bool = field(
+        "Compare ways to read long documents: whole, in chunks of 512 tokens, the first "
+        "512, head and tail, words without layers; a run for each.",
+        default=False,
+    )
 
 
 def check_document_options(documents: DocumentOptions, texts: TextOptions, *, is_own: bool) -> None:

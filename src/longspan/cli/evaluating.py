@@ -5,8 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from longspan.cli.activity import Activity
 from longspan.cli.analyzing import measure_runs
 from longspan.cli.common import err, print_json, print_note, print_text
@@ -18,6 +16,8 @@ from longspan.cli.options import (
     Pairs,
     Records,
     SplitName,
+    field,
+    option,
     options,
 )
 from longspan.errors import OptionError
@@ -32,13 +32,9 @@ if TYPE_CHECKING:
 class SampleOptions:
     """Examples to score, as keyword arguments of evaluations."""
 
-    examples: Annotated[
-        int | None,
-        typer.Option(
-            help="Size of a random sample to score.",
-            show_default="all; of train as many as validation has",
-        ),
-    ] = None
+    examples: int | None = field(
+        "Size of a random sample to score.", "all; of train as many as validation has"
+    )
     batch_size: BatchSize = None
 
 
@@ -46,17 +42,11 @@ class SampleOptions:
 class DataOptions:
     """Data to score in place of that of the run."""
 
-    task: Annotated[
-        str | None,
-        typer.Option(help="Task that the model was not trained on.", show_default="the run's"),
-    ] = None
-    lengths: Annotated[
-        Integers,
-        typer.Option(
-            help="Lengths to score at, of one run or of several: 256,1024,4096 (task.length).",
-            show_default="that of the run",
-        ),
-    ] = None
+    task: str | None = field("Task that the model was not trained on.", "the run's")
+    lengths: Integers = field(
+        "Lengths to score at, of one run or of several: 256,1024,4096 (task.length).",
+        "that of the run",
+    )
 
 
 def evaluate(
@@ -64,10 +54,10 @@ def evaluate(
     sample: SampleOptions,
     changes: Annotated[
         Pairs,
-        typer.Option(
-            "--set",
-            help="Override an option of the task (task.length=4096), or of the mechanism on "
+        option(
+            "Override an option of the task (task.length=4096), or of the mechanism on "
             "validation and test (evaluation.memory=3800).",
+            flag="--set",
         ),
     ],
     folders: DeviceOptions,

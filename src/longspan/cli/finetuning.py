@@ -4,8 +4,6 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from longspan.cli.documents import (
     DocumentOptions,
     check_document_options,
@@ -14,7 +12,16 @@ from longspan.cli.documents import (
     run_documents,
 )
 from longspan.cli.importing import Kind, TextOptions, import_files
-from longspan.cli.options import ChangeOptions, Json, RunOptions, Text, options, protocol_option
+from longspan.cli.options import (
+    ChangeOptions,
+    Json,
+    RunOptions,
+    Text,
+    argument,
+    field,
+    name_protocol,
+    options,
+)
 from longspan.cli.running import run_one
 from longspan.errors import OptionError, check_name
 
@@ -23,54 +30,38 @@ if TYPE_CHECKING:
 
 RECIPE = "Protocol of the recipe, or a file, mine.toml or mine.py."
 CHECKPOINT = "a run's record or directory, or a folder of save_pretrained, longify or convert."
-Checkpoint = Annotated[Path, typer.Argument(help=f"{CHECKPOINT[0].upper()}{CHECKPOINT[1:]}")]
-Mechanism = Annotated[
-    Text,
-    typer.Option(
-        help="Mechanism with the weights of the checkpoint, `longspan list mechanisms`.",
-        show_default="that of the checkpoint",
-    ),
-]
-FinetunedMechanism = Annotated[
-    Text,
-    typer.Option(
-        help="Mechanism, `longspan list mechanisms`; it takes the weights of a checkpoint.",
-        show_default="that of the checkpoint; of a new model local",
-    ),
-]
+Checkpoint = Annotated[Path, argument(f"{CHECKPOINT[0].upper()}{CHECKPOINT[1:]}")]
 
 
 @options
 class StartOptions:
     """Seed, and changes to a checkpoint that a run starts from."""
 
-    extend_positions: Annotated[
-        Text,
-        typer.Option(
-            help="How learned positions of the checkpoint are extended to a longer task.length: "
-            "tile, keep or interpolate, as `longspan longify` does.",
-            show_default="a longer task is refused",
-        ),
-    ] = None
-    seed: Annotated[int, typer.Option(help="Seed of new weights, batch order and dropout.")] = 0
+    extend_positions: Text = field(
+        "How learned positions of the checkpoint are extended to a longer task.length: "
+        "tile, keep or interpolate, as `longspan longify` does.",
+        "a longer task is refused",
+    )
+    seed: int = field("Seed of new weights, batch order and dropout.", default=0)
 
 
 def pretrain(
     start: Annotated[
         str,
-        typer.Argument(
-            help="Mechanism, `longspan list mechanisms`, of a model with random weights; or a "
+        argument(
+            "Mechanism, `longspan list mechanisms`, of a model with random weights; or a "
             f"checkpoint: {CHECKPOINT}"
         ),
     ],
-    corpus: Annotated[
-        str, typer.Argument(help="Imported corpus, `longspan data import corpus PATH`.")
-    ],
+    corpus: Annotated[str, argument("Imported corpus, `longspan data import corpus PATH`.")],
     start_options: StartOptions,
     changes: ChangeOptions,
     folders: RunOptions,
-    mechanism: Mechanism = None,
-    protocol: Annotated[Text, protocol_option(RECIPE, "pretrain")] = None,
+    mechanism: Text = field(
+        "Mechanism with the weights of the checkpoint, `longspan list mechanisms`.",
+        "that of the checkpoint",
+    ),
+    protocol: Text = field(RECIPE, "pretrain", callback=name_protocol),
     as_json: Json = False,
 ) -> None:
     """Pretrain a language model on a corpus; the same command resumes the run."""
@@ -102,23 +93,20 @@ def finetune(
     folders: RunOptions,
     checkpoint: Annotated[
         Text,
-        typer.Argument(
-            help=f"{CHECKPOINT[0].upper()}{CHECKPOINT[1:-1]}; or a folder or name of transformers.",
-            show_default="a new model",
+        argument(
+            f"{CHECKPOINT[0].upper()}{CHECKPOINT[1:-1]}; or a folder or name of transformers.",
+            "a new model",
         ),
     ] = None,
-    task: Annotated[
-        Text, typer.Argument(help="Task; `longspan list tasks`.", show_default="texts of --data")
-    ] = None,
-    data: Annotated[
-        Text,
-        typer.Option(
-            help="Own texts, as `longspan data import` takes them; with TASK: folder of source "
-            "files.",
-        ),
-    ] = None,
-    mechanism: FinetunedMechanism = None,
-    protocol: Annotated[Text, protocol_option(RECIPE, "finetune; own without a checkpoint")] = None,
+    task: Annotated[Text, argument("Task; `longspan list tasks`.", "texts of --data")] = None,
+    data: Text = field(
+        "Own texts, as `longspan data import` takes them; with TASK: folder of source files."
+    ),
+    mechanism: Text = field(
+        "Mechanism, `longspan list mechanisms`; it takes the weights of a checkpoint.",
+        "that of the checkpoint; of a new model local",
+    ),
+    protocol: Text = field(RECIPE, "finetune; own without a checkpoint", callback=name_protocol),
     as_json: Json = False,
 ) -> None:
     """Finetune a checkpoint on a task, or train on texts of one's own; repeat it to resume.

@@ -4,13 +4,11 @@ import dataclasses
 import sys
 import unicodedata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from longspan.cli.common import IS_MAIN, print_json, print_note
 from longspan.cli.finetuning import Checkpoint
-from longspan.cli.options import DeviceOptions, Json
+from longspan.cli.options import DeviceOptions, Json, field
 from longspan.config import DecodingConfig
 from longspan.errors import DataError, OptionError
 from longspan.files import SMALL, read_file
@@ -24,16 +22,11 @@ def generate(
     checkpoint: Checkpoint,
     config: DecodingConfig,
     folders: DeviceOptions,
-    prompt: Annotated[str | None, typer.Option(help="Text to continue.")] = None,
-    prompt_file: Annotated[
-        Path | None, typer.Option(help="UTF-8 file of the text to continue, of any size.")
-    ] = None,
-    prompt_ids: Annotated[
-        str | None,
-        typer.Option(
-            help="Comma-separated token ids to continue, for a model without a vocabulary."
-        ),
-    ] = None,
+    prompt: str | None = field("Text to continue."),
+    prompt_file: Path | None = field("UTF-8 file of the text to continue, of any size."),
+    prompt_ids: str | None = field(
+        "Comma-separated token ids to continue, for a model without a vocabulary."
+    ),
     as_json: Json = False,
 ) -> None:
     """Continue a text with a causal language model; the new text streams to the output.

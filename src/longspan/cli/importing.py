@@ -5,12 +5,10 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
-import typer
-
 from longspan.bounds import MOST_EXAMPLES, check_range
 from longspan.cli.activity import Activity
 from longspan.cli.common import console_callback, err, print_counts, print_note, print_text
-from longspan.cli.options import Read, Text, option, options
+from longspan.cli.options import Read, Text, argument, field, option, options
 from longspan.errors import OptionError, check_name
 
 if TYPE_CHECKING:
@@ -54,25 +52,21 @@ def read_weights(text: str | None, flag: str) -> tuple[float, ...]:
         raise OptionError(f"{flag} must be numbers such as 2,1, got {text!r}") from None
 
 
-TextColumn = Annotated[Text, option("--text", "Column of the texts; a folder of texts has none.")]
+TextColumn = Annotated[
+    Text, option("Column of the texts; a folder of texts has none.", flag="--text")
+]
 
 
 @options
 class FormatOptions:
     """Format of text files and tables; None if not given."""
 
-    encoding: Annotated[
-        Text,
-        option(
-            "--encoding",
-            "Encoding of text files, such as latin-1; of corpora several, of which the first that "
-            "fits counts: utf-8,latin-1.",
-            "utf-8",
-        ),
-    ] = None
-    delimiter: Annotated[
-        Text, option("--delimiter", "Character between two fields.", "comma; tab in .tsv")
-    ] = None
+    encoding: Text = field(
+        "Encoding of text files, such as latin-1; of corpora several, of which the first that "
+        "fits counts: utf-8,latin-1.",
+        "utf-8",
+    )
+    delimiter: Text = field("Character between two fields.", "comma; tab in .tsv")
 
     def form(self) -> "FileFormat":
         """Return the format of one file, of one encoding."""
@@ -85,14 +79,10 @@ class FormatOptions:
 class HeldOutOptions:
     """Options of every import; None or False if not given."""
 
-    name: Annotated[Text, option("--name", "Name of the task.", "that of the first path")] = None
-    validation: Annotated[
-        ShareOrSource, Read(_read_share), option("--validation", _held_out, _shares)
-    ] = None
-    test: Annotated[ShareOrSource, Read(_read_share), option("--test", _tested, _shares)] = None
-    replace: Annotated[bool, option("--replace", "Replace another import of the same name.")] = (
-        False
-    )
+    name: Text = field("Name of the task.", "that of the first path")
+    validation: Annotated[ShareOrSource, Read(_read_share)] = field(_held_out, _shares)
+    test: Annotated[ShareOrSource, Read(_read_share)] = field(_tested, _shares)
+    replace: bool = field("Replace another import of the same name.", default=False)
 
 
 @options
@@ -100,58 +90,43 @@ class RowOptions(HeldOutOptions, FormatOptions):
     """Options of rows of tables; None or False if not given."""
 
     text: TextColumn = None
-    drop_empty: Annotated[
-        bool, option("--drop-empty", "Leave out rows without a text or target.")
-    ] = False
+    drop_empty: bool = field("Leave out rows without a text or target.", default=False)
 
 
 @options
 class LabelOptions(RowOptions):
     """Options of texts with classes or numbers; None or False if not given."""
 
-    label: Annotated[
-        Text,
-        option(
-            "--label",
-            "Column of the classes; several columns of 0 and 1, a,b,c: any number of labels.",
-        ),
-    ] = None
-    separator: Annotated[
-        Text,
-        option("--separator", "Character between the labels of a text, which may be several."),
-    ] = None
-    target: Annotated[
-        Text, option("--target", "Column of numbers to predict (regression), in place of --label.")
-    ] = None
-    pair: Annotated[Text, option("--pair", "Column of second texts, of pairs.")] = None
+    label: Text = field(
+        "Column of the classes; several columns of 0 and 1, a,b,c: any number of labels."
+    )
+    separator: Text = field("Character between the labels of a text, which may be several.")
+    target: Text = field("Column of numbers to predict (regression), in place of --label.")
+    pair: Text = field("Column of second texts, of pairs.")
 
 
 @options
 class SummaryOptions(RowOptions):
     """Options of texts with summaries; None or False if not given."""
 
-    summary: Annotated[Text, option("--summary", "Column of the summaries of the texts.")] = None
+    summary: Text = field("Column of the summaries of the texts.")
 
 
 @options
 class QuestionOptions(HeldOutOptions, FormatOptions):
     """Options of questions."""
 
-    question: Annotated[str, option("--question", "Column of the questions.")] = "question"
-    context: Annotated[
-        str, option("--context", "Column of the documents that have the answers.")
-    ] = "context"
-    answer: Annotated[str, option("--answer", "Column of the answers.")] = "answer"
+    question: str = field("Column of the questions.", default="question")
+    context: str = field("Column of the documents that have the answers.", default="context")
+    answer: str = field("Column of the answers.", default="answer")
 
 
 @options
 class SearchOptions(HeldOutOptions, FormatOptions):
     """Options of pairs of queries and documents."""
 
-    query: Annotated[str, option("--query", "Column of the queries.")] = "query"
-    document: Annotated[str, option("--document", "Column of the documents that answer them.")] = (
-        "document"
-    )
+    query: str = field("Column of the queries.", default="query")
+    document: str = field("Column of the documents that answer them.", default="document")
 
 
 @options
@@ -173,27 +148,13 @@ class ReadingOptions(FormatOptions):
     """Options of corpora and of tokenizers that are trained; None or False if not given."""
 
     text: TextColumn = None
-    vocab_size: Annotated[
-        int | None,
-        option("--vocab-size", "Ids of the tokenizer that is trained.", "8192"),
-    ] = None
-    kind: Annotated[
-        Text,
-        option(
-            "--kind",
-            "Tokenizer that is trained: byte-level, bpe, wordpiece or unigram.",
-            "byte-level",
-        ),
-    ] = None
-    document: Annotated[
-        Text,
-        option("--document", "Document of a text file: file, paragraph or line.", "file"),
-    ] = None
-    limit: Annotated[int | None, option("--limit", "Most documents of a path.", "all")] = None
-    skip_bad: Annotated[
-        bool,
-        option("--skip-bad", "Leave out and count files and rows that cannot be read."),
-    ] = False
+    vocab_size: int | None = field("Ids of the tokenizer that is trained.", "8192")
+    kind: Text = field(
+        "Tokenizer that is trained: byte-level, bpe, wordpiece or unigram.", "byte-level"
+    )
+    document: Text = field("Document of a text file: file, paragraph or line.", "file")
+    limit: int | None = field("Most documents of a path.", "all")
+    skip_bad: bool = field("Leave out and count files and rows that cannot be read.", default=False)
 
     @property
     def training(self) -> dict[str, Any]:
@@ -228,37 +189,17 @@ class ReadingOptions(FormatOptions):
 class CorpusOptions(HeldOutOptions, ReadingOptions):
     """Options of corpora; None or False if not given."""
 
-    tokenizer: Annotated[
-        Text,
-        option(
-            "--tokenizer",
-            "Folder or name of a Hugging Face tokenizer.",
-            "train one on the training documents",
-        ),
-    ] = None
-    objective: Annotated[
-        Text,
-        option(
-            "--objective", "Tokens that are predicted: masked, or next (left to right).", "masked"
-        ),
-    ] = None
-    vocabulary: Annotated[
-        Text,
-        option(
-            "--vocabulary",
-            "Tokens of --objective next: bytes, characters or tokenizer.",
-            "bytes, or tokenizer if one of its options is given",
-        ),
-    ] = None
-    weights: Annotated[
-        tuple[float, ...],
-        Read(read_weights),
-        option(
-            "--weights",
-            "Share of each path in training batches, such as 2,1.",
-            "by number of tokens",
-        ),
-    ] = ()
+    tokenizer: Text = field(
+        "Folder or name of a Hugging Face tokenizer.", "train one on the training documents"
+    )
+    objective: Text = field("Tokens that are predicted: masked, or next (left to right).", "masked")
+    vocabulary: Text = field(
+        "Tokens of --objective next: bytes, characters or tokenizer.",
+        "bytes, or tokenizer if one of its options is given",
+    )
+    weights: Annotated[tuple[float, ...], Read(read_weights)] = field(
+        "Share of each path in training batches, such as 2,1.", "by number of tokens", default=()
+    )
 
 
 def import_files(kind: Kind, paths: Sequence[str], options: HeldOutOptions, cache: Path) -> str:
@@ -635,12 +576,10 @@ def _share(options: HeldOutOptions, split: str, layout: str) -> float | None:
 
 
 def tokenizer(
-    path: Annotated[
-        list[str], typer.Argument(help="Text, JSON, CSV or parquet files, folders, or hf:NAME.")
-    ],
-    output: Annotated[Path, typer.Option(help="Folder to create.")],
+    path: Annotated[list[str], argument("Text, JSON, CSV or parquet files, folders, or hf:NAME.")],
+    output: Annotated[Path, option("Folder to create.")],
     options: ReadingOptions,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
+    lowercase: bool = field("Ignore case.", default=False),
 ) -> None:
     """Train a tokenizer on texts and save it as a Hugging Face tokenizer."""
     from longspan.data.corpora.request import VOCAB_SIZE

@@ -1,8 +1,9 @@
 """Options that commands share, each declared once: a command takes data classes of options."""
 
+import copy
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -12,12 +13,14 @@ from typing import (
     TypeVar,
     cast,
     dataclass_transform,
+    get_args,
+    get_origin,
     get_type_hints,
 )
 
 import typer
 from rich.markup import escape
-from typer.models import ArgumentInfo
+from typer.models import ArgumentInfo, OptionInfo
 
 from longspan.cli.common import set_quiet
 from longspan.cli.parsing import parse_changes, split_integers, split_names
@@ -32,6 +35,37 @@ if TYPE_CHECKING:
 DEFAULT_PROTOCOL = "lra-small"  # of commands on one task
 RUNS = Path("runs")  # folder of all commands that name none
 T = TypeVar("T")
+
+
+def option(text: str, shown: str | None = None, *, flag: str | None = None, **settings: Any) -> Any:
+    """Return the declaration of an option.
+
+    Args:
+        text: help.
+        shown: text of its default; None: the default itself.
+        flag: its flag; None: the name of its field.
+        **settings: further arguments of `typer.Option`.
+    """
+    flags = () if flag is None else (flag,)
+    return typer.Option(*flags, help=text, show_default=shown or True, **settings)
+
+
+def argument(text: str, shown: str | None = None, **settings: Any) -> Any:
+    """Return the declaration of an argument; see `option`."""
+    return typer.Argument(help=text, show_default=shown or True, **settings)
+
+
+def field(text: str, shown: str | None = None, *, default: Any = None, **settings: Any) -> Any:
+    """Return the default of a parameter or of a field of a class.
+
+    Args:
+        text: help.
+        shown: text of its default; None: the default itself.
+        default: value without the option; `dict`: an empty one.
+        **settings: further arguments of `option`.
+    """
+    value: dict[str, Any] = {"default_factory": dict} if default is dict else {"default": default}
+    return dataclasses.field(**value, metadata={"option": option(text, shown, **settings)})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -79,29 +113,29 @@ def expand(command: Callable) -> Callable:
     """Return a command with an option for each field of the data classes that it takes.
 
     Options of the command stand before those that it shares with others. A field without a
-    `typer.Option` is an option with the help of its setting.
+    declaration is an option with the help of its setting.
     """
     signature, hints = inspect.signature(command), _hints(command)
     groups: dict[str, Any] = {k: x for k, x in hints.items() if dataclasses.is_dataclass(x)}
     command_options: dict[str, Any] = {
-        name: (hints[name], parameter.default, {})
+        name: (hints[name], *_value(parameter.default))
         for name, parameter in signature.parameters.items()
         if name not in groups
     }
     shared = {
-        field.name: (_hints(cls).get(field.name, field.type), field.default, field.metadata)
+        x.name: (_hints(cls).get(x.name, x.type), *_value(x))
         for cls in groups.values()
-        for field in dataclasses.fields(cls)
+        for x in dataclasses.fields(cls)
     }
     last = {name: command_options.pop(name) for name in ("as_json",) if name in command_options}
     common: dict[str, Any] = {"imports": (Imports, None, {}), "quiet": (Quiet, False, {})}
     declared = {**command_options, **shared, **last, **common}
-    parameters = [_parameter(name, *x) for name, x in declared.items()]
-    readers = {name: _reader(name, annotation) for name, (annotation, *_) in declared.items()}
+    pairs = {name: _declare(name, *x) for name, x in declared.items()}
+    parameters = [parameter for parameter, _ in pairs.values()]
 
     def run(**values: Any) -> None:
         del values["imports"], values["quiet"]
-        values = {name: readers[name](value) for name, value in values.items()}
+        values = {name: pairs[name][1](value) for name, value in values.items()}
         records = {
             name: cls(**{field.name: values.pop(field.name) for field in dataclasses.fields(cls)})
             for name, cls in groups.items()
@@ -116,37 +150,37 @@ def expand(command: Callable) -> Callable:
     return run
 
 
+def _value(default: Any) -> tuple[Any, Mapping[str, Any]]:
+    """Return the default of a parameter or a field, and what is declared with it."""
+    is_field = isinstance(default, dataclasses.Field)
+    return (default.default, default.metadata) if is_field else (default, {})
+
+
 def _hints(owner: Any) -> dict[str, Any]:
     return get_type_hints(owner, include_extras=True)
 
 
-def _parameter(name: str, annotation: Any, default: Any, metadata: Any) -> inspect.Parameter:
-    """Return the parameter that typer sees, with the type of what is typed."""
-    marks = getattr(annotation, "__metadata__", ())
-    typed = next((x.typed for x in marks if isinstance(x, Read)), None)
-    if typed is not None:
-        rest = [x for x in marks if not isinstance(x, Read)]
-        annotation, default = Annotated[typed, *rest], None
-    elif not marks and "help" in metadata:
-        text = f"{metadata['help'][0].upper()}{metadata['help'][1:]}."
-        annotation = Annotated[annotation, typer.Option(_flag(name), help=text)]
-    default = inspect.Parameter.empty if default is dataclasses.MISSING else default
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-    )
+def _declare(
+    name: str, annotation: Any, default: Any, metadata: Any
+) -> tuple[inspect.Parameter, Callable[[Any], Any]]:
+    """Return the parameter that typer sees, with the type of what is typed, and its conversion.
 
-
-def _reader(name: str, annotation: Any) -> Callable[[Any], Any]:
-    """Return the conversion of a parameter; without `Read`, typer has converted the value.
-
-    It refuses an empty text, such as that of an unset variable, which is not an omitted option.
+    Without `Read`, typer has converted the value. The conversion refuses an empty text, such as
+    that of an unset variable, which is not an omitted option.
     """
-    marks = getattr(annotation, "__metadata__", ())
-    # Typer takes the first flag of an annotation for the default.
-    flags = (x.default for x in marks if isinstance(getattr(x, "default", None), str))
-    is_argument = any(isinstance(x, ArgumentInfo) for x in marks)
-    flag = name.upper() if is_argument else next(flags, _flag(name))
+    plain, *marks = get_args(annotation) if get_origin(annotation) is Annotated else [annotation]
+    if "option" in metadata:
+        marks.append(metadata["option"])
+    elif "help" in metadata:
+        marks.append(option(f"{metadata['help'][0].upper()}{metadata['help'][1:]}."))
     reads = [x for x in marks if isinstance(x, Read)]
+    info = next((copy.copy(x) for x in marks if not isinstance(x, Read)), None)
+    flag = name.upper() if isinstance(info, ArgumentInfo) else f"--{name.replace('_', '-')}"
+    if isinstance(info, OptionInfo):
+        # Typer takes the first flag for the default. A boolean without one has --no-NAME too.
+        flag = info.default = flag if info.default is ... else str(info.default)
+    if reads:
+        plain, default = reads[0].typed, None
 
     def read(value: Any) -> Any:
         if reads:
@@ -155,11 +189,13 @@ def _reader(name: str, annotation: Any) -> Callable[[Any], Any]:
             raise OptionError(f"{flag} is empty; give a value, or omit it")
         return value
 
-    return read
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    parameter = inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if default is dataclasses.MISSING else default,
+        annotation=plain if info is None else Annotated[plain, info],
+    )
+    return parameter, read
 
 
 def _load_plugins(sources: list[str] | None) -> list[str] | None:
@@ -195,9 +231,9 @@ Pairs = Annotated[dict[str, Any], Read(parse_changes, list[str] | None)]
 # Eager: protocol files and all other values may name what a plug-in registers, or the cache holds.
 Imports = Annotated[
     list[str] | None,
-    typer.Option(
-        "--import",
-        help="Plug-in to import: a Python file, a module or a protocol file. Repeatable.",
+    option(
+        "Plug-in to import: a Python file, a module or a protocol file. Repeatable.",
+        flag="--import",
         callback=_load_plugins,
         is_eager=True,
     ),
@@ -208,51 +244,30 @@ Quiet = Annotated[
         "--quiet", "-q", help="Print the result alone.", callback=set_quiet, is_eager=True
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Runs = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
-Data = Annotated[
-    Path | None,
-    typer.Option(help="Folder of source files, such as IMDB's.", show_default="$LONGSPAN_DATA"),
-]
-Device = Annotated[Text, typer.Option(help="cpu, to ignore an accelerator.")]
-Mechanisms = Annotated[Names, typer.Option(help="Comma-separated mechanisms.", show_default="all")]
-Tasks = Annotated[Names, typer.Option(help="Comma-separated tasks.", show_default="all")]
-Record = Annotated[Path, typer.Argument(help="Record of a run, RUNS/PROTOCOL/TASK/NAME.json.")]
-Records = Annotated[list[Path], typer.Argument(help="Records of runs, or folders of them.")]
-SplitName = Annotated[str, typer.Option(help="train, validation or test.")]
-BatchSize = Annotated[
-    int | None, typer.Option(help="Examples per batch.", show_default="the run's")
-]
+Json = Annotated[bool, option("Print JSON.", flag="--json")]
+Runs = Annotated[Path, option("Folder of results and checkpoints.")]
+Data = Annotated[Path | None, option("Folder of source files, such as IMDB's.", "$LONGSPAN_DATA")]
+Device = Annotated[Text, option("cpu, to ignore an accelerator.")]
+Mechanisms = Annotated[Names, option("Comma-separated mechanisms.", "all")]
+Tasks = Annotated[Names, option("Comma-separated tasks.", "all")]
+Record = Annotated[Path, argument("Record of a run, RUNS/PROTOCOL/TASK/NAME.json.")]
+Records = Annotated[list[Path], argument("Records of runs, or folders of them.")]
+SplitName = Annotated[str, option("train, validation or test.")]
+BatchSize = Annotated[int | None, option("Examples per batch.", "the run's")]
 ProtocolName = Annotated[
     str,
-    typer.Argument(
-        help="Protocol, `longspan list protocols`; or a file, mine.toml or mine.py.",
+    argument(
+        "Protocol, `longspan list protocols`; or a file, mine.toml or mine.py.",
         callback=name_protocol,
     ),
 ]
-
-
-def option(flag: str, text: str, default: str | None = None) -> Any:
-    """Return the declaration of an option; `default` is the text of its default."""
-    shown = True if default is None else default
-    return typer.Option(flag, help=text, show_default=shown)
-
-
-def protocol_option(text: str, default: str) -> Any:
-    """Return the declaration of --protocol with the help and the default of a command."""
-    return typer.Option("--protocol", help=text, callback=name_protocol, show_default=default)
 
 
 @options
 class CacheOptions:
     """Folders of a command, the device, and other fields of `RunPaths`."""
 
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of built data sets.", show_default="~/.cache/longspan", is_eager=True
-        ),
-    ] = None
+    cache: Path | None = field("Folder of built data sets.", "~/.cache/longspan", is_eager=True)
 
     def run_paths(self, **fields: Any) -> "RunPaths":
         """Return the paths of the command; register the imports in its cache as tasks.
@@ -306,20 +321,10 @@ class RunOptions(CacheOptions):
 
     runs: Runs = RUNS
     device: Device = None
-    parallel: Annotated[
-        Text,
-        typer.Option(
-            help="Under torchrun or accelerate: ddp, fsdp or context.",
-            show_default="the launcher's",
-        ),
-    ] = None
-    accept_changes: Annotated[
-        bool,
-        typer.Option(
-            "--accept-changes",
-            help="Resume runs that other code or versions began; their records have both.",
-        ),
-    ] = False
+    parallel: Text = field("Under torchrun or accelerate: ddp, fsdp or context.", "the launcher's")
+    accept_changes: bool = field(
+        "Resume runs that other code or versions began; their records have both.", default=False
+    )
 
 
 @options
@@ -333,28 +338,19 @@ class ArenaPathOptions(RunOptions):
 class ChangeOptions:
     """Changes of a run's configuration, and the choice to print its cost in place of running it."""
 
-    changes: Annotated[
-        Pairs,
-        typer.Option(
-            "--set",
-            help="Override a field: training.steps=100, mechanism.window=8, task.length=512; of "
-            "one mechanism or task: local.window=8, listops.steps=100.",
-        ),
-    ] = dataclasses.field(default_factory=dict)
+    changes: Pairs = field(
+        "Override a field: training.steps=100, mechanism.window=8, task.length=512; of "
+        "one mechanism or task: local.window=8, listops.steps=100.",
+        flag="--set",
+        default=dict,
+    )
     budget: Annotated[
-        Budget | None,
-        Read(lambda text, _: None if text is None else parse_budget(text)),
-        typer.Option(
-            help="Quantity held equal: steps, seconds=10min, flops=1e15, memory=2GiB.",
-            show_default="the protocol's",
-        ),
-    ] = None
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the runs and their cost; train nothing.")
-    ] = False
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Like --dry-run, with steps timed and memory counted.")
-    ] = False
+        Budget | None, Read(lambda text, _: None if text is None else parse_budget(text))
+    ] = field(
+        "Quantity held equal: steps, seconds=10min, flops=1e15, memory=2GiB.", "the protocol's"
+    )
+    dry_run: bool = field("Print the runs and their cost; train nothing.", default=False)
+    measure: bool = field("Like --dry-run, with steps timed and memory counted.", default=False)
 
     @property
     def is_plan(self) -> bool:

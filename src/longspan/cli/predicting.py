@@ -7,12 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from longspan.cli.activity import Activity
 from longspan.cli.common import err, print_json, print_note, print_text
 from longspan.cli.importing import FormatOptions
-from longspan.cli.options import BatchSize, DeviceOptions, Json, Record, SplitName, options
+from longspan.cli.options import (
+    BatchSize,
+    DeviceOptions,
+    Json,
+    Record,
+    SplitName,
+    argument,
+    field,
+    option,
+    options,
+)
 from longspan.errors import DataError, OptionError
 from longspan.wording import counted
 
@@ -32,47 +40,29 @@ _SUFFIXES = (".csv", *_LINES)
 class NewTextOptions(FormatOptions):
     """Columns of new texts, and what is written of their predictions."""
 
-    text: Annotated[
-        str | None,
-        typer.Option(
-            help="Column of the texts; a folder of text files has none.",
-            show_default="that of the training",
-        ),
-    ] = None
-    pair: Annotated[str | None, typer.Option(help="Column of the second texts of pairs.")] = None
-    identifier: Annotated[
-        str | None,
-        typer.Option(
-            "--id", help="Column of unique identifiers, the only one of the file that is written."
-        ),
-    ] = None
-    probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Write the probability of every class.")
-    ] = False
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="Probability from which one of several labels applies.",
-            show_default="that of the run's scores, else 0.5",
-        ),
-    ] = None
-    evidence: Annotated[
-        Path | None,
-        typer.Option(
-            help="HTML page to create, of the words that decided the classes of the first 20 texts."
-        ),
-    ] = None
+    text: str | None = field(
+        "Column of the texts; a folder of text files has none.", "that of the training"
+    )
+    pair: str | None = field("Column of the second texts of pairs.")
+    identifier: str | None = field(
+        "Column of unique identifiers, the only one of the file that is written.", flag="--id"
+    )
+    probabilities: bool = field("Write the probability of every class.", default=False)
+    threshold: float | None = field(
+        "Probability from which one of several labels applies.",
+        "that of the run's scores, else 0.5",
+    )
+    evidence: Path | None = field(
+        "HTML page to create, of the words that decided the classes of the first 20 texts."
+    )
 
 
 def predict(
-    record: Annotated[
-        Path, typer.Argument(help="Record of a run, or folder that `export` has written.")
-    ],
+    record: Annotated[Path, argument("Record of a run, or folder that `export` has written.")],
     file: Annotated[
-        Path,
-        typer.Argument(help="CSV, TSV, JSON or parquet file of texts, or folder of text files."),
+        Path, argument("CSV, TSV, JSON or parquet file of texts, or folder of text files.")
     ],
-    output: Annotated[Path, typer.Option(help="File to create: .csv, or .jsonl.")],
+    output: Annotated[Path, option("File to create: .csv, or .jsonl.")],
     new: NewTextOptions,
     folders: DeviceOptions,
     as_json: Json = False,
@@ -126,7 +116,7 @@ def _predict(
 
 def answers(
     record: Record,
-    output: Annotated[Path, typer.Option(help="File to write: JSON, or columns of CoNLL-2012.")],
+    output: Annotated[Path, option("File to write: JSON, or columns of CoNLL-2012.")],
     folders: DeviceOptions,
     split: SplitName = "test",
     batch_size: BatchSize = None,

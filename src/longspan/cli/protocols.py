@@ -1,13 +1,12 @@
 """`longspan protocols`: compare protocols, and show the sources of their values."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.text import Text
 
 from longspan.cli.common import print_json, print_table, print_text
-from longspan.cli.options import App, CacheOptions, Json, Mechanisms, ProtocolName, Tasks
+from longspan.cli.options import App, CacheOptions, Json, Mechanisms, ProtocolName, Tasks, field
 from longspan.stored_catalog import format_value
 
 if TYPE_CHECKING:
@@ -47,9 +46,7 @@ def check(
     name: ProtocolName,
     folders: CacheOptions,
     tasks: Tasks = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Include the values on which sources agree.")
-    ] = False,
+    every: bool = field("Include the values on which sources agree.", flag="--all", default=False),
     as_json: Json = False,
 ) -> None:
     """Show where the values of a protocol come from: source, the other sources' values, reason."""

@@ -6,11 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-import typer
-
 from longspan.cli.activity import Activity
 from longspan.cli.common import IS_MAIN, err, out, print_note
-from longspan.cli.options import RUNS, Json, Names, Text, options
+from longspan.cli.options import RUNS, Json, Names, Text, argument, field, options
 from longspan.errors import DataError, OptionError, check_name
 from longspan.files import atomic_write
 from longspan.wording import counted
@@ -33,58 +31,35 @@ STYLES = ("page", "paper")
 class View:
     """Form of printed tables."""
 
-    format: Annotated[
-        str, typer.Option(help=f"Format of the printed tables: {', '.join(FORMATS)}.")
-    ] = "terminal"
-    is_wide: Annotated[
-        bool,
-        typer.Option("--wide", help="Print every column, interval and margin in the terminal."),
-    ] = False
-    has_legend: Annotated[
-        bool, typer.Option("--legend", help="Print how to read the tables of the terminal.")
-    ] = False
+    format: str = field(f"Format of the printed tables: {', '.join(FORMATS)}.", default="terminal")
+    is_wide: bool = field(
+        "Print every column, interval and margin in the terminal.", flag="--wide", default=False
+    )
+    has_legend: bool = field(
+        "Print how to read the tables of the terminal.", flag="--legend", default=False
+    )
 
 
 @options
 class ReportOptions(View):
     """Rows, tables and files of a report."""
 
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            help="Path of the HTML page; of the LaTeX file with --style paper.",
-            show_default="report.html; no page with --section; the terminal for LaTeX",
-        ),
-    ] = None
-    mechanisms: Annotated[
-        Names,
-        typer.Option(
-            help="Comma-separated mechanisms and reference rows to show, ranked among each other.",
-            show_default="all",
-        ),
-    ] = None
-    style: Annotated[
-        str, typer.Option(help="page; or paper: LaTeX tables, figures as wide as a column.")
-    ] = "page"
-    spread: Annotated[
-        Text,
-        typer.Option(help="Next to each score, with --style paper: interval, seeds or none."),
-    ] = None
-    section: Annotated[
-        Text,
-        typer.Option(
-            help="Section to print: leaderboard, significance, slices, cost, ...",
-            show_default="leaderboard; scores for csv and json; score for a record",
-        ),
-    ] = None
-    sweep: Annotated[
-        Text,
-        typer.Option(help="Print and draw scores against an option: task.pairs, state (bytes)."),
-    ] = None
-    figures: Annotated[
-        Path | None, typer.Option(help="Write every chart into this folder, for papers.")
-    ] = None
-    figure_format: Annotated[str, typer.Option(help=f"{', '.join(FIGURES)}.")] = "svg"
+    output: Path | None = field(
+        "Path of the HTML page; of the LaTeX file with --style paper.",
+        "report.html; no page with --section; the terminal for LaTeX",
+    )
+    mechanisms: Names = field(
+        "Comma-separated mechanisms and reference rows to show, ranked among each other.", "all"
+    )
+    style: str = field("page; or paper: LaTeX tables, figures as wide as a column.", default="page")
+    spread: Text = field("Next to each score, with --style paper: interval, seeds or none.")
+    section: Text = field(
+        "Section to print: leaderboard, significance, slices, cost, ...",
+        "leaderboard; scores for csv and json; score for a record",
+    )
+    sweep: Text = field("Print and draw scores against an option: task.pairs, state (bytes).")
+    figures: Path | None = field("Write every chart into this folder, for papers.")
+    figure_format: str = field(f"{', '.join(FIGURES)}.", default="svg")
 
     def page(self, name: str) -> Path | None:
         """Return the path of the page; a section is printed alone unless --output is given."""
@@ -117,8 +92,7 @@ class ReportOptions(View):
 def report(
     choices: ReportOptions,
     places: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Folders of results, or one record.", show_default=str(RUNS)),
+        list[Path] | None, argument("Folders of results, or one record.", str(RUNS))
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -16,7 +16,7 @@ from longspan.cli.common import (
     print_table,
     print_text,
 )
-from longspan.cli.options import RUNS, App, CacheOptions, DataOptions, Json, Record
+from longspan.cli.options import RUNS, App, CacheOptions, DataOptions, Json, Record, argument, field
 from longspan.errors import OptionError
 from longspan.metrics import get_metric
 from longspan.report.numbers import count
@@ -32,10 +32,8 @@ app = App("results", help="List, check, compare and repeat records.")
 
 STYLES: "dict[Severity, str]" = {"error": "red", "warning": "yellow", "note": "cyan"}
 _MAX_WARNINGS = 5  # warnings and notes listed one by one if they are equal but for their file
-Folders = Annotated[
-    list[Path] | None, typer.Argument(help="Folders of results.", show_default=str(RUNS))
-]
-Source = Annotated[str, typer.Argument(help="FOLDER, git REVISION or REVISION:FOLDER.")]
+Folders = Annotated[list[Path] | None, argument("Folders of results.", str(RUNS))]
+Source = Annotated[str, argument("FOLDER, git REVISION or REVISION:FOLDER.")]
 
 
 @app.command(name="list")
@@ -75,16 +73,10 @@ def _row(record: "Result") -> dict[str, Any]:
 
 @app.command()
 def check(
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Records, or folders of them.", show_default=str(RUNS)),
-    ] = None,
-    contribution: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of records for a leaderboard: recipe, three seeds, baseline and code, too."
-        ),
-    ] = None,
+    paths: Annotated[list[Path] | None, argument("Records, or folders of them.", str(RUNS))] = None,
+    contribution: Path | None = field(
+        "Folder of records for a leaderboard: recipe, three seeds, baseline and code, too."
+    ),
     as_json: Json = False,
 ) -> None:
     """Check records against themselves, their protocol and each other.
@@ -130,7 +122,7 @@ def _print_validation(validation: "Validation") -> None:
 @app.command()
 def export(
     folders: Folders = None,
-    output: Annotated[Path, typer.Option(help="Folder of the logs, which is made.")] = Path("logs"),
+    output: Path = field("Folder of the logs, which is made.", default=Path("logs")),
     as_json: Json = False,
 ) -> None:
     """Write a log of Every Eval Ever for each record, in schema 0.2.2.

@@ -17,9 +17,11 @@ from longspan.cli.options import (
     Names,
     Read,
     Text,
+    argument,
     default_protocol,
+    field,
+    name_protocol,
     options,
-    protocol_option,
 )
 from longspan.cli.parsing import parse_grid
 from longspan.cli.planning import print_plan
@@ -37,49 +39,24 @@ PROTOCOL = "Protocol, `longspan list protocols`; or a file, mine.toml or mine.py
 class GridOptions:
     """Runs of `longspan arena`: None selects all."""
 
-    protocol: Annotated[Text, protocol_option(PROTOCOL, "quick; own for imported texts")] = None
-    tasks: Annotated[
-        Names,
-        typer.Option(help="Comma-separated tasks.", show_default="all whose data is available"),
-    ] = None
-    mechanisms: Annotated[
-        Names,
-        typer.Option(
-            help="Comma-separated mechanisms, and reference rows and variants of the protocol.",
-            show_default="the rows of the protocol, or all mechanisms",
-        ),
-    ] = None
-    seeds: Annotated[
-        Integers,
-        typer.Option(
-            help="Comma-separated seeds.",
-            show_default="the protocol's; with --tune: the grid's",
-        ),
-    ] = None
-    tune: Annotated[
-        bool,
-        typer.Option(
-            "--tune", help="Search the protocol's grid on validation, then test the selection."
-        ),
-    ] = False
-    grid: Annotated[
-        dict[str, list[Any]],
-        Read(parse_grid, list[str] | None),
-        typer.Option("--grid", help="Values to search: training.learning_rate=1e-4,3e-4."),
-    ] = dataclasses.field(default_factory=dict)
-    select: Annotated[
-        Text,
-        typer.Option(
-            help="Selection rule of --tune: mean (over seeds) or best-run.", show_default="mean"
-        ),
-    ] = None
+    protocol: Text = field(PROTOCOL, "quick; own for imported texts", callback=name_protocol)
+    tasks: Names = field("Comma-separated tasks.", "all whose data is available")
+    mechanisms: Names = field(
+        "Comma-separated mechanisms, and reference rows and variants of the protocol.",
+        "the rows of the protocol, or all mechanisms",
+    )
+    seeds: Integers = field("Comma-separated seeds.", "the protocol's; with --tune: the grid's")
+    tune: bool = field(
+        "Search the protocol's grid on validation, then test the selection.", default=False
+    )
+    grid: Annotated[dict[str, list[Any]], Read(parse_grid, list[str] | None)] = field(
+        "Values to search: training.learning_rate=1e-4,3e-4.", default=dict
+    )
+    select: Text = field("Selection rule of --tune: mean (over seeds) or best-run.", "mean")
 
-    score_trials: Annotated[
-        bool,
-        typer.Option(
-            "--score-trials", help="With --tune: score every trial on test, after the selection."
-        ),
-    ] = False
+    score_trials: bool = field(
+        "With --tune: score every trial on test, after the selection.", default=False
+    )
 
     def __post_init__(self) -> None:
         """Check that options of --tune are given with it.
@@ -106,22 +83,11 @@ class GridOptions:
 class ExecutorOptions:
     """Processes that execute runs; this one unless workers or a cluster are given."""
 
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Worker processes on this machine; GPUs are assigned round-robin."),
-    ] = None
-    ray: Annotated[
-        Text, typer.Option(help="A Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.")
-    ] = None
-    cpus_per_run: Annotated[
-        float | None,
-        typer.Option(help="With --ray: CPUs and threads of a run.", show_default="1"),
-    ] = None
-    gpus_per_run: Annotated[
-        float | None,
-        typer.Option(help="With --ray: GPUs of a run, such as 0.5.", show_default="1 if available"),
-    ] = None
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Retry failed runs.")] = False
+    workers: int | None = field("Worker processes on this machine; GPUs are assigned round-robin.")
+    ray: Text = field("A Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.")
+    cpus_per_run: float | None = field("With --ray: CPUs and threads of a run.", "1")
+    gpus_per_run: float | None = field("With --ray: GPUs of a run, such as 0.5.", "1 if available")
+    retry_failed: bool = field("Retry failed runs.", default=False)
 
     @functools.cached_property
     def executor(self) -> "Executor | None":
@@ -182,17 +148,14 @@ def arena(
 
 
 def train(
-    mechanism: Annotated[
-        str,
-        typer.Argument(help="Mechanism, `longspan list mechanisms`; or reference row."),
-    ],
-    task: Annotated[str, typer.Argument(help="Task; `longspan list tasks`.")],
+    mechanism: Annotated[str, argument("Mechanism, `longspan list mechanisms`; or reference row.")],
+    task: Annotated[str, argument("Task; `longspan list tasks`.")],
     changes: ChangeOptions,
     folders: ArenaPathOptions,
-    protocol: Annotated[
-        Text, protocol_option(PROTOCOL, f"{DEFAULT_PROTOCOL}; own for imported texts")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of weights, batch order and dropout.")] = 0,
+    protocol: Text = field(
+        PROTOCOL, f"{DEFAULT_PROTOCOL}; own for imported texts", callback=name_protocol
+    ),
+    seed: int = field("Seed of weights, batch order and dropout.", default=0),
     as_json: Json = False,
 ) -> None:
     """Train one mechanism on one task; the same command resumes an interrupted run.

@@ -111,7 +111,7 @@ def encode_colors(colors: np.ndarray) -> str:
     """Return colors (rows, columns, 3), or 4 with opacity, as the data URL of a PNG."""
     from PIL import Image
 
-    return _data_url(Image.fromarray(np.rint(colors).astype(np.uint8)))
+    return _data_url(_png(Image.fromarray(np.rint(colors).astype(np.uint8))))
 
 
 def encode_steps(steps: np.ndarray, palette: np.ndarray) -> str:
@@ -120,13 +120,17 @@ def encode_steps(steps: np.ndarray, palette: np.ndarray) -> str:
 
     image = Image.fromarray(steps.astype(np.uint8), mode="P")
     image.putpalette(np.rint(palette).astype(np.uint8).tobytes())
-    return _data_url(image)
+    return _data_url(_png(image))
 
 
-def _data_url(image: "Image.Image") -> str:
+def _png(image: "Image.Image") -> bytes:
     content = io.BytesIO()
     image.save(content, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()
+    return content.getvalue()
+
+
+def _data_url(png: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(png).decode()
 
 
 # Light to dark blue in even steps of lightness, readable in grayscale.
@@ -162,14 +166,12 @@ class Heatmap:
 
         image = Image.fromarray(self.colors)
         size = (scale * image.width, scale * image.height)
-        content = io.BytesIO()
-        image.resize(size, Image.Resampling.NEAREST).save(content, "PNG", optimize=True)
-        return content.getvalue()
+        return _png(image.resize(size, Image.Resampling.NEAREST))
 
     @property
     def data_url(self) -> str:
         """Picture as a URL that holds it."""
-        return "data:image/png;base64," + base64.b64encode(self.png()).decode()
+        return _data_url(self.png())
 
 
 def draw_matrix(matrix: ArrayLike, name: str, text: str) -> Heatmap:

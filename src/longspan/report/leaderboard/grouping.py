@@ -113,7 +113,7 @@ def list_values(values: dict[str, Any]) -> str:
 
 
 def group_runs(runs: Iterable[T], key: Callable[[T], Any]) -> list[tuple[Any, list[T]]]:
-    """Group runs by a key, in the order of first appearance."""
+    """Group runs, or parts of them, by a key, in the order of first appearance."""
     groups: dict[Any, list[T]] = {}
     for run in runs:
         groups.setdefault(key(run), []).append(run)

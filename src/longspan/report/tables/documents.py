@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from longspan.report.leaderboard.values import Leaderboard
-from longspan.report.numbers import MISSING
 from longspan.report.tables.columns import measured_task_rows, mechanism_entry
-from longspan.report.tables.table import Column, Entry, Table, Value, make_table
+from longspan.report.tables.table import Column, Table, make_table
 from longspan.results import DocumentRow, DocumentScores
 
 ABOUT = (
@@ -76,14 +75,17 @@ def _columns(ways: Sequence[Way]) -> list[Column]:
 
     names = dict.fromkeys(name for way in ways for name in way.row.metrics)
     return [
-        Column("Way", "text", value=_name_entry),
+        Column(
+            "Way", "text", value=lambda x: x.name if x.label is None else mechanism_entry(x.label)
+        ),
         Column("Options", "text", value=lambda x: x.row.options_text),
         Column("Seed", "higher", value=lambda x: x.seed),
         *(
             Column(
                 name=name,
                 kind="higher" if METRICS[name].higher_is_better else "lower",
-                value=functools.partial(_metric_entry, name),
+                value=functools.partial(_metric, name),
+                show="{:.3f}".format,
             )
             for name in names
         ),
@@ -91,10 +93,5 @@ def _columns(ways: Sequence[Way]) -> list[Column]:
     ]
 
 
-def _name_entry(way: Way) -> Entry | Value:
-    return way.name if way.label is None else mechanism_entry(way.label)
-
-
-def _metric_entry(name: str, way: Way) -> Entry:
-    value = way.row.metrics.get(name)
-    return Entry(value=value, text=MISSING if value is None else f"{value:.3f}")
+def _metric(name: str, way: Way) -> float | None:
+    return way.row.metrics.get(name)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from longspan.report.leaderboard.grouping import group_runs
 from longspan.report.numbers import duration_of, memory, percent, quotient, ratio, significant
 from longspan.report.tables.published import PublishedFigure, is_at_length, published_base
 from longspan.report.tables.table import MINOR, Column, Entry, Table, make_table
@@ -58,10 +59,7 @@ def efficiency_tables(
 
 def measurement_groups(record: EfficiencyRecord) -> dict[_Group, list[Measurement]]:
     """Return the measurements by precision, scope, pass and padding."""
-    groups: dict[_Group, list[Measurement]] = {}
-    for one in record.measurements:
-        groups.setdefault(_group(one), []).append(one)
-    return groups
+    return dict(group_runs(record.measurements, _group))
 
 
 def _record_tables(record: EfficiencyRecord, figures: Sequence[PublishedFigure]) -> Iterator[Table]:
@@ -153,9 +151,7 @@ def _time(x: Measurement) -> Entry:
 def _growth_table(
     record: EfficiencyRecord, group: _Group, measurements: Sequence[Measurement]
 ) -> Table:
-    by_name = {
-        x.mechanism: [y for y in measurements if y.mechanism == x.mechanism] for x in measurements
-    }
+    by_name = dict(group_runs(measurements, lambda x: x.mechanism))
     baseline = by_name.get(BASELINE, [])
     columns = [
         Column("Mechanism", "text", value=lambda x: x[0].mechanism),
@@ -168,12 +164,12 @@ def _growth_table(
     return make_table(f"{record.suite}-{title}", title, columns, rows, about=GROWTH)
 
 
-def _pays_off(measurements: Sequence[Measurement], baseline: Sequence[Measurement]) -> Entry:
-    length = (
-        None if measurements[0].mechanism == BASELINE else crossing_length(measurements, baseline)
-    )
+def _pays_off(measurements: Sequence[Measurement], baseline: Sequence[Measurement]) -> Entry | None:
+    if measurements[0].mechanism == BASELINE:
+        return None
+    length = crossing_length(measurements, baseline)
     if length is None:
-        return Entry(value=None)
+        return None
     if math.isinf(length):
         ends = _longest(baseline) or 0
         is_beyond = (_longest(measurements) or 0) > ends

@@ -8,7 +8,7 @@ from longspan.config import flatten
 from longspan.report.leaderboard.grouping import hardware_of, list_values, value_text
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.leaderboard.verdict import verdict_sentences
-from longspan.report.numbers import Number, percent, quotient, score_difference
+from longspan.report.numbers import Number, percent, quotient
 from longspan.report.statistics.intervals import mean
 from longspan.report.tables import columns
 from longspan.report.tables.columns import (
@@ -21,11 +21,13 @@ from longspan.report.tables.columns import (
     TOKENS_PER_SECOND,
     TRAINING_TIME,
     TaskRow,
+    difference_entry,
     mean_score_on,
     score_column,
     task_rows,
 )
-from longspan.report.tables.table import Column, Entry, Kind, Table, loss_entry, make_table
+from longspan.report.tables.sweep import is_number
+from longspan.report.tables.table import Column, Entry, Kind, Table, Value, loss_entry, make_table
 from longspan.results import BASELINE, Result
 from longspan.results.commands import commands_of
 
@@ -50,12 +52,11 @@ _ALARMS = "Alarms raised during training in runs that finished."
 _FAILURES = "Runs without a score. A task with a failed run has no mean over seeds."
 
 
-def _gap(line: TaskRow) -> Entry:
+def _gap(line: TaskRow) -> Entry | None:
     train, test = (mean_score_on(line.runs, split) for split in ("train", "test"))
     if train is None or test is None:
-        return Entry(value=None)
-    gap = line.metric.signed(train) - line.metric.signed(test)
-    return Entry(value=gap, text=score_difference(gap, line.metric))
+        return None
+    return difference_entry(line.metric.signed(train) - line.metric.signed(test), line.metric)
 
 
 def _trial(line: TaskRow) -> Entry:
@@ -342,13 +343,11 @@ def _scope(lines: Sequence[TaskRow], name: str) -> int:
 
 
 def _column(name: str, lines: Sequence[TaskRow]) -> Column:
-    is_number = all(isinstance(line.item.get(name), int | float) for line in lines)
-    kind: Kind = "lower" if is_number else "text"
-    return Column(name, kind, value=lambda line: _setting(line.item.get(name)))
+    has_numbers = all(isinstance(line.item.get(name), int | float) for line in lines)
+    kind: Kind = "lower" if has_numbers else "text"
+    return Column(name, kind, value=lambda line: _setting(line.item.get(name)), show=value_text)
 
 
-def _setting(value: Any) -> Entry:
-    if value is None or value == "":
-        return Entry(value=None)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return Entry(value=value if is_number else value_text(value), text=value_text(value))
+def _setting(value: Any) -> Value:
+    """Return a number as it is, and any other setting as text."""
+    return value if value is None or is_number(value) else value_text(value)
