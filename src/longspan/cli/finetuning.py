@@ -135,6 +135,7 @@ def finetune(
             name, None if task else data, checkpoint, choices, documents, paths, changes, as_json
         )
     else:
+        assert checkpoint is not None, "other tasks than texts with labels start from a checkpoint"
         start, choices = open_start(checkpoint, name, choices, paths.cache)
         run_one([finetuning_experiment(start, name, choices)], paths, changes, as_json)
 
