@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from longspan.attention.base import Attention, Inputs, Traits
 from longspan.attention.ops.gate_input import GatedAttention, gate_input
 from longspan.attention.ops.precision import at_least_float32
-from longspan.attention.ops.recurrence import fastest_chunk, mix, mix_both_ways
+from longspan.attention.ops.recurrence import CHUNK, mix, mix_both_ways
 from longspan.errors import OptionError
 
 _SMALLEST_NORM = 1e-6  # added to a sum of squares
@@ -112,8 +112,8 @@ class RecurrentAttention(Attention):
         return q, k, at_least_float32(x.v), log_decay, beta
 
     def flops(self, T, head_dim):
-        """Count reads and writes of the state, the products within chunks, and the gates' maps."""
-        chunk = min(fastest_chunk(head_dim), T)
+        """Count reads and writes of the state, products in chunks of 64, and the gates' maps."""
+        chunk = min(CHUNK, T)
         inside = 4 * T * chunk * head_dim
         if self.delta:
             # Products of keys, the triangular system of two right sides, and reads by keys.
