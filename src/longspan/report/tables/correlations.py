@@ -114,9 +114,11 @@ def correlations(
     for protocol, lra, downstream in _published(published):
         if has_both or protocol == board.protocol:
             sides.append((lra, downstream))
-    pairs = _correct([_pair(x, y) for left, right in sides for y in right for x in left])
+    pairs = [_pair(x, y) for left, right in sides for y in right for x in left]
     if not pairs:
         return []
+    adjusted = holm([x.correlation and x.correlation.p for x in pairs])
+    pairs = [x._replace(adjusted_p=p) for x, p in zip(pairs, adjusted, strict=True)]
     unscored = {x.label for one in (board, *boards) for x in one.columns if not x.has_rules}
     notes = [f"No correlation with {', '.join(sorted(unscored))}, whose {UNSCORED_RULES}."]
     title = f"Rank correlations of Long Range Arena with downstream tasks, {board.title}"
@@ -207,12 +209,6 @@ def _pair(predictor: _Scores, target: _Scores) -> _Pair:
         *([side.by_name[name] for name in names] for side in (predictor, target))
     )
     return _Pair(predictor, target, len(names), correlation, None)
-
-
-def _correct(pairs: Sequence[_Pair]) -> list[_Pair]:
-    """Return the pairs with p-values corrected for their number."""
-    adjusted = holm([x.correlation and x.correlation.p for x in pairs])
-    return [x._replace(adjusted_p=p) for x, p in zip(pairs, adjusted, strict=True)]
 
 
 def _rho(x: _Pair) -> Entry:
