@@ -245,19 +245,15 @@ def _task_entries(
             changes = check_table(task_tables.get(name, {}))
             origin = base if base is not None and name in base.tasks else None
             if "from" in changes:
-                origin = _origin(name, changes["from"])
+                with naming("from"):
+                    origin = _find_protocol(changes["from"])
+                    if name not in origin.tasks:
+                        has = ", ".join(origin.tasks)
+                        raise OptionError(
+                            f"protocol {changes['from']!r} has no task {name!r}; it has {has}"
+                        )
             entries[name] = make_entry(name, changes, table, origin, options)
     return entries
-
-
-def _origin(task: str, name: Any) -> Protocol:
-    with naming("from"):
-        origin = _find_protocol(name)
-        if task not in origin.tasks:
-            raise OptionError(
-                f"protocol {name!r} has no task {task!r}; it has {', '.join(origin.tasks)}"
-            )
-    return origin
 
 
 def _make(

@@ -21,7 +21,6 @@ from longspan.report.statistics.contrasts import LEVEL, holm
 from longspan.report.statistics.intervals import NORMAL
 from longspan.report.tables.published import PublishedFigure
 from longspan.report.tables.table import Column, Entry, Table, make_table
-from longspan.results import Result
 
 LRA = (*FIVE, SIXTH)
 DIAGNOSTIC = (
@@ -162,12 +161,9 @@ def _tasks(board: Leaderboard, *, is_lra: bool) -> list[_Scores]:
 def _has_role(board: Leaderboard, column: int, is_lra: bool) -> bool:
     """Return whether a task is one of Long Range Arena under its rules, or a downstream one."""
     task, runs = board.columns[column].task, [run for x in board.rows for run in x.runs(column)]
-    has_rules = task in LRA and not any(map(_has_tokenizer, runs))
+    vocabularies = {str(run.config.task.options.get("vocabulary")) for run in runs}
+    has_rules = task in LRA and not any(x.startswith(_WORD_PIECES) for x in vocabularies)
     return bool(runs) and (has_rules if is_lra else not has_rules and task not in _NEITHER)
-
-
-def _has_tokenizer(run: Result) -> bool:
-    return str(run.config.task.options.get("vocabulary")).startswith(_WORD_PIECES)
 
 
 def _published(figures: Sequence[PublishedFigure]) -> Iterator[tuple[str, list, list]]:
