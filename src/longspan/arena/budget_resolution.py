@@ -9,10 +9,10 @@ from typing import Any
 from longspan.arena.experiment import Experiment
 from longspan.arena.model import is_dense, make_model
 from longspan.arena.run_state import read_state, write_state
-from longspan.arena.stages import mean_over_stages, mean_step_flops, stages_of
+from longspan.arena.stages import mean_step_flops, mean_step_seconds, stages_of
 from longspan.attention import MECHANISMS
 from longspan.bounds import MOST_STEPS
-from longspan.config import RunConfig, TrainingConfig, replace_fields
+from longspan.config import TrainingConfig, replace_fields
 from longspan.errors import InputError, NoMemoryError, OptionError, RunError
 from longspan.files import to_json_types
 from longspan.launch import launched_processes
@@ -78,8 +78,6 @@ def _resolve_flops(experiment: Experiment, task: Task, device: str | None) -> Re
 
 
 def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
-    from longspan.training.timing import measure_step_seconds
-
     if launched_processes() > 1:
         raise RunError(
             f"{experiment.name}: a budget of seconds is timed by one process, but several were "
@@ -87,14 +85,7 @@ def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> 
         )
     training, limit = experiment.config.training, _limit(experiment)
     patience = _PATIENCE * limit / max(1, len(training.stages))
-
-    def measure(stage: RunConfig, task: Task) -> float:
-        model = make_model(dataclasses.replace(experiment, config=stage), task)
-        return measure_step_seconds(
-            model, task, stage.training, seed=experiment.seed, device=device, patience=patience
-        )
-
-    step = mean_over_stages(experiment.config, task, measure)
+    step = mean_step_seconds(experiment, task, device=device, patience=patience)
     cost = f"takes {step:.3g} s, and the budget is {limit:g} s"
     return _of_steps(experiment, int(limit / step), cost, {"seconds_per_step": step})
 

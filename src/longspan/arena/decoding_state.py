@@ -1,9 +1,6 @@
 """Bytes of the state that a causal model keeps between the tokens of one example."""
 
-from typing import Any
-
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 
 from longspan.models import LongspanModel
@@ -51,7 +48,9 @@ def _state_bytes(
     inputs = {name: x.to(model.device) for name, x in inputs.items() if not name.endswith("mask")}
     caches: list[LongspanCache] = []
     hooks = [
-        decoder.register_forward_pre_hook(_ask_for_state, with_kwargs=True),
+        decoder.register_forward_pre_hook(
+            lambda _, args, kwargs: (args, {**kwargs, "use_cache": True}), with_kwargs=True
+        ),
         decoder.register_forward_hook(lambda *call: caches.append(call[-1].cache)),
     ]
     dtype = AUTOCAST.get(precision)
@@ -62,8 +61,3 @@ def _state_bytes(
         for hook in hooks:
             hook.remove()
     return sum(x.numel() * x.element_size() for x in caches[0].tensors)
-
-
-def _ask_for_state(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict]:
-    """Ask for the state in a call of a decoder."""
-    return args, {**kwargs, "use_cache": True}

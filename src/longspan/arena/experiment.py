@@ -13,7 +13,6 @@ from longspan.bounds import LARGEST_SEED, check_range
 from longspan.config import (
     Budget,
     RunConfig,
-    StageConfig,
     flatten,
     replace_fields,
     setting,
@@ -58,8 +57,11 @@ class Experiment:
         fields = [field.name for field in dataclasses.fields(TASKS[task.name].Options)]
         for option in task.options:
             check_name(option, fields, f"option of task {task.name!r}")
-        for stage in self.config.training.stages:
-            _check_stage(stage)
+        for name in (x for stage in self.config.training.stages for x in stage.changes):
+            part, _, option = name.partition(".")
+            if part not in PARTS:  # a mechanism's, which another one need not have
+                check_name(part, MECHANISMS, "mechanism")
+                check_name(option, options_of(part), f"option of mechanism {part!r}")
 
     @property
     def task(self) -> str:
@@ -164,15 +166,6 @@ def _default_options(config: RunConfig) -> dict[str, dict[str, Any]]:
     """Return the default options of the task and of the mechanism."""
     task = TASKS[check_name(config.task.name, TASKS, "task")]
     return {"task": defaults_of(task.Options), "mechanism": options_of(config.mechanism.name)}
-
-
-def _check_stage(stage: StageConfig) -> None:
-    """Raise UnknownNameError for a changed option of a mechanism that does not exist."""
-    for name in stage.changes:
-        part, _, option = name.partition(".")
-        if part not in PARTS:
-            check_name(part, MECHANISMS, "mechanism")
-            check_name(option, options_of(part), f"option of mechanism {part!r}")
 
 
 def override(

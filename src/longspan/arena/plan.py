@@ -278,21 +278,10 @@ class _Planner:
                 return result.seconds / result.steps, "record"
         if step_flops is not None:
             return step_flops / self._rate, "FLOPs"
-        from longspan.arena.model import make_model
-        from longspan.arena.stages import mean_over_stages
-        from longspan.training.timing import measure_step_seconds
+        from longspan.arena.stages import mean_step_seconds
 
-        def measure(stage: RunConfig, task: Task) -> float:
-            return measure_step_seconds(
-                make_model(dataclasses.replace(effective, config=stage), task),
-                task,
-                stage.training,
-                seed=effective.seed,
-                device=self.paths.device,
-                timed_steps=_MEASURED_STEPS,
-            )
-
-        return mean_over_stages(effective.config, task, measure), "measured"
+        timing = {"device": self.paths.device, "timed_steps": _MEASURED_STEPS}
+        return mean_step_seconds(effective, task, **timing), "measured"
 
     def _neighbors(self, experiment: Experiment) -> list[Result]:
         """Return the records of the experiment's protocol and task."""

@@ -43,6 +43,8 @@ from longspan.tasks import TASKS
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # of mechanisms and tasks
 TOML = ".toml"
 SUFFIXES = (".py", TOML)
+# Registries whose names are parts of paths and settings, by kind.
+_NAMED: dict[str, dict] = {"mechanism": MECHANISMS, "task": TASKS, "protocol": PROTOCOLS}
 
 
 class Plugin(NamedTuple):
@@ -76,8 +78,8 @@ def load_plugin(source: str) -> Plugin:
         PluginError: it does not exist, fails, or registers an invalid or taken name; the message
             names the file and the line.
     """
-    if not _is_file_name(source):
-        return _load(Plugin(source, None), source)
+    if Path(source).suffix not in SUFFIXES and os.sep not in source:
+        return _load(Plugin(source, None), source)  # a module
     path = Path(source).absolute()
     if path.suffix not in SUFFIXES:
         raise PluginError(f"{source} is no plug-in; use a .py or .toml file, or a module's name")
@@ -141,7 +143,7 @@ def restore_plugins(plugins: Iterable[Plugin], cache: Path) -> None:
     Raises:
         PluginError: see `load_plugin`.
     """
-    protocols = [x for x in plugins if _is_protocol_file(x)]
+    protocols = [x for x in plugins if x.content is not None and Path(x.source).suffix == TOML]
     for plugin in plugins:
         if plugin not in protocols:
             _restore(plugin)
@@ -151,10 +153,6 @@ def restore_plugins(plugins: Iterable[Plugin], cache: Path) -> None:
         _restore(plugin)
 
 
-def _is_protocol_file(plugin: Plugin) -> bool:
-    return plugin.content is not None and Path(plugin.source).suffix == TOML
-
-
 def _restore(plugin: Plugin) -> None:
     """Load a plug-in of another process."""
     if plugin.content is None or plugin.source in _LOADED:
@@ -162,11 +160,6 @@ def _restore(plugin: Plugin) -> None:
         return
     path = _existing_file(plugin) or _copy(plugin)
     _load(plugin, path.name, path)
-
-
-def _is_file_name(source: str) -> bool:
-    """Return whether a text names a file rather than a module or a protocol."""
-    return Path(source).suffix in SUFFIXES or os.sep in source
 
 
 def _existing_file(plugin: Plugin) -> Path | None:
@@ -272,12 +265,7 @@ def _import_module(name: str) -> Path | None:
 @contextlib.contextmanager
 def _restored_on_error() -> Iterator[dict[str, dict]]:
     """Yield copies of the registries by kind; restore them if an error is raised."""
-    registries: dict[str, dict] = {
-        "mechanism": MECHANISMS,
-        "task": TASKS,
-        "protocol": PROTOCOLS,
-        "metric": METRICS,
-    }
+    registries: dict[str, dict] = {**_NAMED, "metric": METRICS}
     before = {kind: dict(registry) for kind, registry in registries.items()}
     kernels = {cls: dict(by_name) for cls, by_name in KERNELS.items()}
     try:
@@ -292,9 +280,8 @@ def _restored_on_error() -> Iterator[dict[str, dict]]:
 
 def _check_names(before: Mapping[str, Mapping]) -> None:
     """Check that each new name means one thing, and can be part of a path and of a setting."""
-    registries: dict[str, dict] = {"mechanism": MECHANISMS, "task": TASKS, "protocol": PROTOCOLS}
-    for kind, registry in registries.items():
-        owners = {name: x for x, names in registries.items() if x != kind for name in names}
+    for kind, registry in _NAMED.items():
+        owners = {name: x for x, names in _NAMED.items() if x != kind for name in names}
         owners |= dict.fromkeys(PARTS, "part of a configuration")
         for name in registry.keys() - before[kind].keys():
             form = files.NAME if kind == "protocol" else NAME

@@ -23,6 +23,7 @@ from longspan.arena.run_state import data_mismatch
 from longspan.config import Budget
 from longspan.errors import DataError, RunError
 from longspan.results import Result, load_result
+from longspan.results.differences import differing_values
 from longspan.tasks import TASKS, build
 
 _THREADS = re.compile(r"cpu, (\d+) threads")
@@ -150,11 +151,10 @@ def _first_different_step(before: Result, after: Result) -> int | None:
 
 def _compare_environment(before: Result, after: Result) -> dict[str, tuple[Any, Any]]:
     """Return what differs between the environments of two runs, by name."""
-    one, two = _describe_environment(before), _describe_environment(after)
-    names = dict.fromkeys((*one, *two))
-    if before.source_files is None:  # not recorded
-        names = {name: None for name in names if name not in (after.source_files or {})}
-    return {x: (one.get(x), two.get(x)) for x in names if one.get(x) != two.get(x)}
+    differing = differing_values(_describe_environment(before), _describe_environment(after))
+    # Files that were not recorded do not differ.
+    ignored = (after.source_files or {}) if before.source_files is None else {}
+    return {name: x for name, x in differing.items() if name not in ignored}
 
 
 def _describe_environment(record: Result) -> dict[str, Any]:

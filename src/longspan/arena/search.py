@@ -106,9 +106,10 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
     trials: list[Trial] = []
     for values in itertools.product(*grid.values()):
         combination = dict(zip(grid, values, strict=True))
-        # The run that trials start from has no values of their grid.
+        # For the row alone: the run that trials start from has no values of their grid.
         limited = {
-            _setting_name(name, task, mechanism): value for name, value in combination.items()
+            f"{task}.{mechanism}.{name}" if "." in name else name: value
+            for name, value in combination.items()
         }
         every = {**space.changes, **limited}
         experiment = definition.row(task, mechanism, 0, every, budget)
@@ -116,11 +117,6 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
         for seed in seeds:
             trials.append(Trial(changes=combination, experiment=experiment.with_seed(seed)))
     return Search(grid={**grid, SEED: seeds}, trials=tuple(trials))
-
-
-def _setting_name(name: str, task: str, row: str) -> str:
-    """Return the name of a setting for one row on one task alone."""
-    return f"{task}.{row}.{name}" if "." in name else name
 
 
 def searches(

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.model import forward_flops, make_model, model_config
@@ -110,6 +110,23 @@ def mean_over_stages(
         return measure(*stages[0])
     total = sum(stage.training.steps * measure(stage, stage_task) for stage, stage_task in stages)
     return total / sum(stage.training.steps for stage, _ in stages)
+
+
+def mean_step_seconds(experiment: Experiment, task: Task, **timing: Any) -> float:
+    """Time real training steps of every stage; return the mean seconds of a step.
+
+    Args:
+        experiment: experiment.
+        task: its open task.
+        **timing: further arguments of `measure_step_seconds`.
+    """
+    from longspan.training.timing import measure_step_seconds
+
+    def measure(config: RunConfig, task: Task) -> float:
+        model = make_model(dataclasses.replace(experiment, config=config), task)
+        return measure_step_seconds(model, task, config.training, seed=experiment.seed, **timing)
+
+    return mean_over_stages(experiment.config, task, measure)
 
 
 def mean_step_flops(config: RunConfig, task: Task) -> float:

@@ -158,7 +158,8 @@ class GroupMeter:
     def _time_once(self, planned: _Planned, *, is_first: bool) -> tuple[float, _Ready]:
         """Return the seconds of a workload that is built, run once untimed and freed."""
         ready = self._prepare(planned, is_first=is_first)
-        return time_call(ready.call, self.device), ready._replace(call=_freed)
+        seconds = time_call(ready.call, self.device)
+        return seconds, ready._replace(call=lambda: None)  # which frees the workload
 
     def _prepare(self, planned: _Planned, *, is_first: bool = True) -> _Ready:
         """Return a workload that has run once.
@@ -190,10 +191,6 @@ class GroupMeter:
             state="measured",
             least_seconds=self.limits.least_seconds(needed, ready.traffic),
         )
-
-
-def _freed() -> None:
-    """Stand for a workload that is no longer in memory."""
 
 
 def fit_together(estimates: Sequence[MemoryEstimate | None], free: int | None) -> bool:

@@ -181,7 +181,10 @@ def run_suite(
         for group in suite.groups():
             before = record.measurements
             meter = GroupMeter(suite.sizes, limits[group[0].precision], suite.runs, device, peaks)
-            measurements = _measure_group(group, suite, before, meter)
+            # Cases that cannot be measured come first.
+            excluded = [_exclusion(case, suite, before) for case in group]
+            tried = [case for case, reason in zip(group, excluded, strict=True) if reason is None]
+            measurements = [*filter(None, excluded), *meter.measure(tried)]
             for one in measurements:
                 on_measurement(one)
             record = dataclasses.replace(record, measurements=[*before, *measurements])
@@ -201,15 +204,6 @@ def _frozen_objects() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-def _measure_group(
-    group: Sequence[Case], suite: Suite, before: Sequence[Measurement], meter: GroupMeter
-) -> list[Measurement]:
-    """Measure interleaved cases; those that cannot be measured come first."""
-    excluded = [(case, _exclusion(case, suite, before)) for case in group]
-    tried = [case for case, reason in excluded if reason is None]
-    return [*(reason for _, reason in excluded if reason is not None), *meter.measure(tried)]
 
 
 def _exclusion(case: Case, suite: Suite, before: Sequence[Measurement]) -> Measurement | None:

@@ -3,7 +3,6 @@
 import contextlib
 import threading
 import time
-from types import TracebackType
 
 from rich.console import Console
 from rich.status import Status
@@ -41,12 +40,7 @@ class Activity:
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Remove the text."""
         self._done.set()
         if self._status is not None:

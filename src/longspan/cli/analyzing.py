@@ -41,7 +41,7 @@ def analyze(
     from longspan.analysis import analyze_run
 
     one = partial(analyze_run, samples=samples, examples=examples, row=rollout, token=token)
-    measure_runs(records, folders, one, "samples", lambda x: print_text(_span_summary(x)), as_json)
+    measure_runs(records, folders, one, "samples", _span_summary, as_json)
 
 
 def _span_summary(analysis: "Analysis") -> str:
@@ -86,9 +86,7 @@ def context(
     one = partial(
         measure_context, blocks=blocks, tolerance=tolerance, split=split, max_context=max_context
     )
-    measure_runs(
-        records, folders, one, "contexts", lambda use: print_text(context_summary(use)), as_json
-    )
+    measure_runs(records, folders, one, "contexts", context_summary, as_json)
 
 
 def context_summary(use: "ContextUse") -> str:
@@ -116,7 +114,7 @@ def measure_runs(
     folders: DeviceOptions,
     measure_one: "Callable[..., M | list[M]]",
     noun: str | None,
-    print_one: Callable[[M], None],
+    summarize: Callable[[M], str],
     as_json: bool,
 ) -> None:
     """Measure trained models, save and print the records; of several runs, some may fail.
@@ -127,7 +125,7 @@ def measure_runs(
         measure_one: function of a record and paths that calls its argument `progress` with
             finished and total parts, and returns one side record, or several.
         noun: name of these parts; None: the function names them, before their numbers.
-        print_one: prints a side record.
+        summarize: returns one line about a side record.
         as_json: print JSON.
     """
     from longspan.results import result_paths
@@ -157,7 +155,7 @@ def measure_runs(
         print_json([dataclasses.asdict(cast("Any", one)) for one in measured])
     else:
         for one in measured:
-            print_one(one)
+            print_text(summarize(one))
     if num_failed:
         raise typer.Exit(1)
 

@@ -107,10 +107,10 @@ def print_error(error: Exception) -> None:
 
 
 def print_counts(counts: Mapping[str, int], messages: Mapping[str, str]) -> None:
-    """Print a note for each count that is not zero; see `counted` for the form of messages."""
+    """Print a note for each count above zero; see `counted` for the form of messages."""
     for name, message in messages.items():
-        if counts[name]:
-            print_note("note:", counted(counts[name], message))
+        if number := counts.get(name):
+            print_note("note:", counted(number, message))
 
 
 def print_note(label: str, message: object, style: str = "") -> None:

@@ -162,7 +162,26 @@ def published(
     as_json: Json = False,
 ) -> None:
     """Build the data set of a task from its published files, or from the hub."""
-    _import_published(choices.build(task, released=True), path, choices.run_paths(), as_json)
+    from longspan.data import hub
+    from longspan.tasks.data_cards import is_generated
+    from longspan.temporaries import locked_folder
+
+    data_set, paths = choices.build(task, released=True), choices.run_paths()
+    if is_generated(data_set):
+        raise OptionError(
+            f"{task} is generated and reads no files; run `longspan data build {task}`"
+        )
+    if not (match := _HUB.fullmatch(path)):
+        _build(data_set, dataclasses.replace(paths, data=Path(path)), as_json)
+        return
+    repository = match[1] or data_set.info.hub
+    if repository is None:
+        raise OptionError(f"{task} has no known data set on the hub; pass hf:NAME or a path")
+    paths.cache.mkdir(parents=True, exist_ok=True)
+    with locked_folder(paths.cache / "hub") as folder:
+        with Activity(err, f"downloading {repository}"):
+            fetched = hub.fetch_parquet(repository, folder)
+        _build(data_set, dataclasses.replace(paths, data=fetched), as_json)
 
 
 _FILES = "CSV, TSV, JSON, parquet or Arrow file, a pattern or folder of them, or hf:NAME"
@@ -225,30 +244,6 @@ def _add_kind(kind: Kind, options: type[HeldOutOptions], place: str, about: str)
 
 for _kind, _settings in _KINDS.items():
     _add_kind(_kind, *_settings)
-
-
-def _import_published(task: "Task", path: str, paths: "RunPaths", as_json: bool) -> None:
-    """Build a data set from published files, or from the hub."""
-    from longspan.data import hub
-    from longspan.tasks.data_cards import is_generated
-    from longspan.temporaries import locked_folder
-
-    name = task.info.name
-    if is_generated(task):
-        raise OptionError(
-            f"{name} is generated and reads no files; run `longspan data build {name}`"
-        )
-    if not (match := _HUB.fullmatch(path)):
-        _build(task, dataclasses.replace(paths, data=Path(path)), as_json)
-        return
-    repository = match[1] or task.info.hub
-    if repository is None:
-        raise OptionError(f"{name} has no known data set on the hub; pass hf:NAME or a path")
-    paths.cache.mkdir(parents=True, exist_ok=True)
-    with locked_folder(paths.cache / "hub") as folder:
-        with Activity(err, f"downloading {repository}"):
-            fetched = hub.fetch_parquet(repository, folder)
-        _build(task, dataclasses.replace(paths, data=fetched), as_json)
 
 
 app.command()(tokenizer)

@@ -74,7 +74,10 @@ def evaluate(
     from the scores of trained models.
     """
     if data.lengths is not None:
-        _evaluate_lengths(records, data, changes, split, sample, folders, as_json)
+        from longspan.arena.cross_evaluation import evaluate_lengths
+
+        one = partial(evaluate_lengths, changes=changes, split=split, **vars(data), **vars(sample))
+        measure_runs(records, folders, one, None, _summary, as_json)
         return
     if len(records) > 1:
         raise OptionError("eval takes the record of one run; several need --lengths 256,1024")
@@ -101,26 +104,10 @@ def _evaluate_run(
         print_text(f"{split}: {_describe(evaluation.score, inference)}")
 
 
-def _evaluate_lengths(
-    records: list[Path],
-    data: DataOptions,
-    changes: dict[str, Any],
-    split: str,
-    sample: SampleOptions,
-    folders: DeviceOptions,
-    as_json: bool,
-) -> None:
-    """Evaluate runs at several lengths; save and print the evaluations."""
-    from longspan.arena.cross_evaluation import evaluate_lengths
-
-    one = partial(evaluate_lengths, changes=changes, split=split, **vars(data), **vars(sample))
-    measure_runs(records, folders, one, None, _print_one, as_json)
-
-
-def _print_one(one: "CrossEvaluation") -> None:
-    """Print the run, and its score at a length."""
+def _summary(one: "CrossEvaluation") -> str:
+    """Return the run, and its score at a length."""
     score = _describe(one.score, one.inference, one.available)
-    print_text(f"{one.run_stem}, {_describe_setup(one)}: {one.split} {score}")
+    return f"{one.run_stem}, {_describe_setup(one)}: {one.split} {score}"
 
 
 def _evaluate_elsewhere(

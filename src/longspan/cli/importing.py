@@ -283,8 +283,12 @@ def _import_texts(
     """Import texts with classes, numbers or summaries, and print what may be wrong with them."""
     from longspan.data.imports.texts import TextsRequest, import_texts
 
+    columns: dict[str, Any]
     if kind == "summaries":
-        columns = _summary_columns(cast("SummaryOptions", options))
+        summary = cast("SummaryOptions", options).summary
+        if options.text is None or summary is None:
+            raise OptionError("import summaries takes --text COLUMN and --summary COLUMN")
+        columns = {"text": options.text, "target": summary, "kind": "summary"}
     else:
         columns = _columns(source, cast("LabelOptions", options))
     request = TextsRequest(
@@ -297,12 +301,6 @@ def _import_texts(
     with Activity(err, f"reading {source}"):
         described = import_texts(cache, name, source, request, replace=options.replace)
     _print_texts(described)
-
-
-def _summary_columns(options: SummaryOptions) -> dict[str, Any]:
-    if options.text is None or options.summary is None:
-        raise OptionError("import summaries takes --text COLUMN and --summary COLUMN")
-    return {"text": options.text, "target": options.summary, "kind": "summary"}
 
 
 def _columns(source: "Source", options: LabelOptions) -> dict[str, Any]:
@@ -419,8 +417,7 @@ def _print_texts(described: "TextsDescription") -> None:
         "without_token": "summary|summaries has|have no word for ROUGE, which scores it|them 0",
         "unseen": "held-out row|rows has|have a class that training lacks; scores count it|them",
     }
-    counts = described.counts
-    print_counts(counts, {name: text for name, text in messages.items() if name in counts})
+    print_counts(described.counts, messages)
 
 
 def _import_questions(name: str, source: "Source", options: QuestionOptions, cache: Path) -> None:

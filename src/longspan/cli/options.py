@@ -245,7 +245,6 @@ Quiet = Annotated[
     ),
 ]
 Json = Annotated[bool, option("Print JSON.", flag="--json")]
-Runs = Annotated[Path, option("Folder of results and checkpoints.")]
 Data = Annotated[Path | None, option("Folder of source files, such as IMDB's.", "$LONGSPAN_DATA")]
 Device = Annotated[Text, option("cpu, to ignore an accelerator.")]
 Mechanisms = Annotated[Names, option("Comma-separated mechanisms.", "all")]
@@ -319,7 +318,7 @@ class DeviceOptions(DataOptions):
 class RunOptions(CacheOptions):
     """Options of commands that train."""
 
-    runs: Runs = RUNS
+    runs: Path = field("Folder of results and checkpoints.", default=RUNS)
     device: Device = None
     parallel: Text = field("Under torchrun or accelerate: ddp, fsdp or context.", "the launcher's")
     accept_changes: bool = field(

@@ -52,7 +52,8 @@ def print_plan(
         )
         return
     print_table(COLUMNS, map(_cells, rows), right=NUMBERS, whole=NUMBERS)
-    for line in [*_reasons(rows), *_summary(rows, totals)]:
+    reasons = [f"{x.state}: {x.name} on {x.task}: {x.reason}" for x in rows if x.reason]
+    for line in [*reasons, *_summary(rows, totals)]:
         print_text(line)
 
 
@@ -74,10 +75,6 @@ def _cells(row: "PlannedRun") -> list[str]:
         row.seconds_from,
         "" if row.memory is None else memory(row.memory),
     ]
-
-
-def _reasons(rows: "Sequence[PlannedRun]") -> list[str]:
-    return [f"{row.state}: {row.name} on {row.task}: {row.reason}" for row in rows if row.reason]
 
 
 def _summary(rows: "Sequence[PlannedRun]", totals: "Totals") -> list[str]:

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from longspan.results.record import ROW, VARIANT, Failure, Result
@@ -53,16 +53,21 @@ def commands_of(records: Sequence[Result | Failure]) -> list[str]:
     commands = []
     for group in groups.values():
         is_grid = len(group) > 1 and not _is_given(group[0])
-        commands += [_arena(group)] if is_grid else [run_command(record) for record in group]
+        if is_grid:
+            changes, seeds = _changes(group[0]), {record.seed for record in group}
+            commands.append(arena_command(group[0], group[0].row_name, seeds, changes))
+        else:
+            commands += map(run_command, group)
     return commands
 
 
-def _arena(records: Sequence[Result | Failure]) -> str:
-    first = records[0]
-    seeds = ",".join(str(seed) for seed in sorted({record.seed for record in records}))
-    words = ["longspan", "arena", "--protocol", first.protocol, "--tasks", first.task]
-    words += ["--mechanisms", first.row_name, "--seeds", seeds]
-    return shlex.join([*words, *_changes(first)])
+def arena_command(
+    record: Result | Failure, row: str, seeds: Iterable[int], changes: Sequence[str] = ()
+) -> str:
+    """Return the line that runs a row on the task of a record, with some seeds and options."""
+    numbers = ",".join(map(str, sorted(seeds)))
+    words = ["longspan", "arena", "--protocol", record.protocol, "--tasks", record.task]
+    return shlex.join([*words, "--mechanisms", row, "--seeds", numbers, *changes])
 
 
 def _changes(record: Result | Failure) -> list[str]:

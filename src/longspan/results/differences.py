@@ -6,7 +6,7 @@ import subprocess
 import tarfile
 import tempfile
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -65,12 +65,11 @@ def diff_results(before: Iterable[Record], after: Iterable[Record]) -> list[RunD
         (_difference(old, new) for old, new in pairs),
         key=lambda x: (x.protocol, x.task, x.row_name, x.seed),
     )
-    return [x for x in differences if x.kind != "changed" or _has_changed(x)]
-
-
-def _has_changed(difference: RunDifference) -> bool:
-    is_equal = difference.before == difference.after
-    return not is_equal or bool(difference.fields) or difference.is_other_data
+    return [
+        x
+        for x in differences
+        if x.kind != "changed" or x.before != x.after or x.fields or x.is_other_data
+    ]
 
 
 def _group(runs: Iterable[Record], shared: Collection[str]) -> dict[tuple, list[Record]]:
@@ -101,6 +100,11 @@ def _differing_fields(old: Record, new: Record) -> dict[str, tuple[Any, Any]]:
         {"protocol": run.protocol, **_resolved_fields(run), **flatten(run.config)}
         for run in (old, new)
     )
+    return differing_values(one, two)
+
+
+def differing_values(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the values that differ by name; None for one that is absent."""
     names = dict.fromkeys((*one, *two))
     return {x: (one.get(x), two.get(x)) for x in names if one.get(x) != two.get(x)}
 

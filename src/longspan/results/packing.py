@@ -26,8 +26,14 @@ def _deflate(array: np.ndarray) -> str:
     return base64.b64encode(zlib.compress(array.tobytes(), 9)).decode()
 
 
-def _inflate(text: str, name: str) -> bytes:
-    """Return the bytes that `_deflate` packed; `name` names them in errors."""
+def _inflate(text: str, name: str, size: int) -> bytes:
+    """Return the bytes that `_deflate` packed.
+
+    Args:
+        text: deflated bytes in base 64.
+        name: name for errors.
+        size: bytes of which there must be a multiple.
+    """
     reader = zlib.decompressobj()
     try:
         raw = reader.decompress(base64.b64decode(text, validate=True), MAX_BYTES)
@@ -37,6 +43,8 @@ def _inflate(text: str, name: str) -> bytes:
         raise DataError(f"{name} unpack to more than {MAX_BYTES:,} bytes")
     if not reader.eof or reader.unused_data:
         raise DataError(f"{name} are truncated, or followed by other data")
+    if not raw or len(raw) % size:
+        raise DataError(f"{name} hold {len(raw)} bytes; expected a multiple of {size}")
     return raw
 
 
@@ -62,11 +70,7 @@ class Quantized:
         Raises:
             DataError: the data was not made by `quantize`.
         """
-        raw = _inflate(self.data, "quantized numbers")
-        if not raw or len(raw) % (self.bits // 8):
-            raise DataError(
-                f"quantized numbers hold {len(raw)} bytes; expected a multiple of {self.bits // 8}"
-            )
+        raw = _inflate(self.data, "quantized numbers", self.bits // 8)
         steps = np.frombuffer(raw, f"<u{self.bits // 8}")
         return self.low + steps * ((self.high - self.low) / (2**self.bits - 1))
 
@@ -117,12 +121,7 @@ class ExampleScores:
                 f"{INTEGER} or {REAL}, and at least one column"
             )
         dtype = np.dtype(self.dtype).newbyteorder("<")
-        raw = _inflate(self.data, "example scores")
-        if not raw or len(raw) % (dtype.itemsize * self.columns):
-            raise DataError(
-                f"example scores hold {len(raw)} bytes; expected a multiple of "
-                f"{dtype.itemsize * self.columns}"
-            )
+        raw = _inflate(self.data, "example scores", dtype.itemsize * self.columns)
         values = np.frombuffer(raw, dtype).reshape(self.columns, -1).T
         if not np.isfinite(values).all():
             raise DataError("example scores contain NaN or infinity")

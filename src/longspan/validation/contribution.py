@@ -10,6 +10,7 @@ from pathlib import Path
 
 from longspan.files import file_sha256
 from longspan.results import BASELINE, ROW, VARIANT, Result
+from longspan.results.commands import arena_command
 from longspan.validation.across import Files
 from longspan.validation.findings import Finding, RecordFile
 from longspan.validation.records import Validation, validate_records
@@ -77,7 +78,7 @@ def _check_seeds(files: Files) -> Iterator[Finding]:
     for row, present in seeds.items():
         if len(present) < _MIN_SEEDS:
             first = next(x for x in files if x.record.row_name == row)
-            remedy = f"run `{_command(first.record, row, range(_MIN_SEEDS))}`"
+            remedy = f"run `{arena_command(first.record, row, range(_MIN_SEEDS))}`"
             expected = f"{_MIN_SEEDS} seeds of {row}"
             yield first.finding("seed", _listed(present), expected, remedy)
 
@@ -87,18 +88,9 @@ def _check_baseline(files: Files) -> Iterator[Finding]:
     seeds = {x.record.seed for x in files if x.record.row_name != BASELINE}
     missing = seeds - {x.record.seed for x in files if x.record.row_name == BASELINE}
     if missing:
-        remedy = f"run `{_command(files[0].record, BASELINE, missing)}`"
+        remedy = f"run `{arena_command(files[0].record, BASELINE, missing)}`"
         expected = f"records of {BASELINE} with the same seeds"
         yield files[0].finding("seed", f"no {_listed(missing)}", expected, remedy)
-
-
-def _command(record: Result, row: str, seeds: Iterable[int]) -> str:
-    """Return the command whose records are missing."""
-    numbers = ",".join(str(x) for x in sorted(seeds))
-    return (
-        f"longspan arena --protocol {record.protocol} --tasks {record.task} --mechanisms {row} "
-        f"--seeds {numbers}"
-    )
 
 
 def _listed(seeds: Iterable[int]) -> str:

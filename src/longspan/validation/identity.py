@@ -11,7 +11,7 @@ from longspan.config import flatten, parse_budget
 from longspan.errors import LongspanError, check_name
 from longspan.results import ROW, VARIANT, Failure, Result
 from longspan.tasks import TASKS
-from longspan.validation.findings import Finding, RecordFile
+from longspan.validation.findings import Finding, RecordFile, Severity
 
 _ABSENT = "absent"
 _PUBLISH = "publish the file with the record"
@@ -43,16 +43,14 @@ def _check_recipe(file: RecordFile) -> Iterator[Finding]:
         experiment = _requested_experiment(record)
     except LongspanError as error:
         expected = "registered names, and overrides that the protocol accepts"
+        severity: Severity = "note"
         if missing := _unloaded_files(record):
             remedy = f"load {', '.join(missing)} to check the recipe and the cost too"
-            yield file.finding("config", error, expected, remedy, "note")
-            return
-        if _lacks_imports(record):
+        elif _lacks_imports(record):
             remedy = "import it to check the recipe and the cost too"
-            yield file.finding("config", error, expected, remedy, "note")
-            return
-        remedy = "correct it, or register the name with --import FILE"
-        yield file.finding("config", error, expected, remedy)
+        else:
+            severity, remedy = "error", "correct it, or register the name with --import FILE"
+        yield file.finding("config", error, expected, remedy, severity)
         return
     recipe, config = flatten(experiment.config), flatten(add_default_options(record.config))
     for name, value in config.items():
@@ -130,9 +128,8 @@ def _check_provenance(file: RecordFile) -> Iterator[Finding]:
             )
             yield file.finding(f"source_files.{part}", None, expected, remedy, "warning")
         elif source.is_external:
-            yield file.finding(
-                f"source_files.{part}", source, "a file of longspan", _PUBLISH, "note"
-            )
+            expected = "a file of longspan"
+            yield file.finding(f"source_files.{part}", source, expected, _PUBLISH, "note")
     for name in record.added_files or ():
         yield file.finding("added_files", name, "a file of the commit", _PUBLISH, "note")
     if record.git_commit is None:

@@ -172,14 +172,11 @@ def _check_tuning(file: RecordFile[Result]) -> Iterator[Finding]:
     combinations = {_key(trial.changes, trial.seed) for trial in tuning.trials}
     size = math.prod(map(len, tuning.grid.values()))
     yield from file.compare("tuning.trials", len(combinations), size)
-    matches = [
-        x
-        for x in tuning.trials
-        if (x.config_hash, x.seed) == (file.record.config_hash, record.seed)
-    ]
+    key = record.config_hash, record.seed
+    matches = [x for x in tuning.trials if (x.config_hash, x.seed) == key]
     validation = record.scores.get("validation")
     if [trial.metrics for trial in matches] != [validation and validation.metrics]:
-        expected = f"a trial {file.record.config_hash} with seed {record.seed} and these metrics"
+        expected = f"a trial {record.config_hash} with seed {record.seed} and these metrics"
         yield file.finding("scores.validation", validation, expected)
     elif matches[0] not in (best := _best_trials(record, tuning)):
         expected = f"{[trial.changes for trial in best[:1]]}, the best on validation"

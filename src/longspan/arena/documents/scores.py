@@ -77,7 +77,10 @@ def score_documents(
         raise OptionError(f"{record} was trained on {task.info.name}, which is no import of texts")
     kind = cast(Kind, task.description.kind)
     splits = load_splits(task.folder, task.description)
-    targets = {name: _read_targets(x.targets, task) for name, x in splits.items()}
+    # Classes, (N,), which labels apply, (N, C) bool, or numbers, (N,).
+    targets = {name: x.targets for name, x in splits.items()}
+    if task.is_multi_label:
+        targets = {name: label_matrix(x, task.num_classes) for name, x in targets.items()}
     metrics = choose_metrics(metric, kind)
     scored = _Scored(targets[split], kind, task.description.classes, metrics, threshold)
     scores, texts = predict_split(run, split), {x: y.texts for x, y in splits.items()}
@@ -126,11 +129,6 @@ def _fit_baseline(
         has_words=task.description.has_words,
         class_weight=None if weights == "none" else weights,
     )
-
-
-def _read_targets(targets: np.ndarray, task: OwnTexts) -> np.ndarray:
-    """Return classes, (N,), which labels apply, (N, C) bool, or numbers, (N,)."""
-    return label_matrix(targets, task.num_classes) if task.is_multi_label else targets
 
 
 def check_threshold(threshold: float) -> None:

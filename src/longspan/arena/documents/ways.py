@@ -2,40 +2,31 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from longspan.arena.one_run import RunChoices
 from longspan.errors import OptionError
 from longspan.tasks.documents.coverage import CHUNK, CHUNKED
 
-
-class Way(NamedTuple):
-    """A way to read documents.
-
-    Attributes:
-        mechanism: mechanism; None: that of the run.
-        changes: fields to override, by dotted name.
-    """
-
-    mechanism: str | None
-    changes: Mapping[str, Any]
+# Mechanism of a way, None for that of the run, and fields to override, by dotted name.
+Way = tuple[str | None, Mapping[str, Any]]
 
 
 def _chunks(pooling: str) -> Way:
     """Return chunks with a pooling; the first token, that of checkpoints, reads one chunk alone."""
     name, options = CHUNKED
     fields = {f"mechanism.{option}": x for option, x in options.items()}
-    return Way(name, {**fields, "model.pooling": pooling})
+    return name, {**fields, "model.pooling": pooling}
 
 
-WAYS = {
-    "whole": Way(None, {}),
+WAYS: dict[str, Way] = {
+    "whole": (None, {}),
     "chunks, mean": _chunks("mean"),
     "chunks, max": _chunks("max"),
     "chunks, attention": _chunks("attention"),
-    "head": Way(None, {"task.length": CHUNK}),
-    "head and tail": Way(None, {"task.length": CHUNK, "task.truncation": "head_tail"}),
-    "words": Way(None, {"model.num_hidden_layers": 0}),  # a control: the mean of embeddings
+    "head": (None, {"task.length": CHUNK}),
+    "head and tail": (None, {"task.length": CHUNK, "task.truncation": "head_tail"}),
+    "words": (None, {"model.num_hidden_layers": 0}),  # a control: the mean of embeddings
 }
 _REPLACED = ("task.length", "model.num_hidden_layers")  # of the run, where a way has its own
 
@@ -52,7 +43,7 @@ def compare_ways(choices: RunChoices, length: int, *, is_new: bool) -> list[RunC
         OptionError: that is no more than one chunk, so that every way reads the same, or the
             choices have a field that the ways differ in.
     """
-    fields = dict.fromkeys(field for way in WAYS.values() for field in way.changes)
+    fields = dict.fromkeys(field for _, changes in WAYS.values() for field in changes)
     given = [x for x in fields if x in choices.changes and x not in _REPLACED]
     if given:
         raise OptionError(
@@ -66,9 +57,9 @@ def compare_ways(choices: RunChoices, length: int, *, is_new: bool) -> list[RunC
     return [
         dataclasses.replace(
             choices,
-            mechanism=way.mechanism or choices.mechanism,
-            changes={**choices.changes, **way.changes},
+            mechanism=mechanism or choices.mechanism,
+            changes={**choices.changes, **changes},
         )
-        for way in WAYS.values()
-        if is_new or "model.num_hidden_layers" not in way.changes
+        for mechanism, changes in WAYS.values()
+        if is_new or "model.num_hidden_layers" not in changes
     ]

@@ -93,11 +93,12 @@ class RayExecutor:
                 self.ray.shutdown()
 
     def _connect(self) -> None:
-        is_local = self.address == "local"
-        local: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "object_store_memory": _OBJECT_STORE_BYTES,
             "include_dashboard": False,
         }
+        if self.address != "local":  # the nodes get the working tree, if this is one
+            settings = {"runtime_env": {"py_modules": [str(PACKAGE)]} if git_commit() else {}}
         try:
             if self.endpoint is not None:
                 _check_endpoint(self.endpoint, _CONNECT_SECONDS)
@@ -105,7 +106,7 @@ class RayExecutor:
                 address=self.address,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
-                **(local if is_local else {"runtime_env": _make_runtime_env()}),
+                **settings,
             )
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -302,11 +303,6 @@ def _parse_address(address: str) -> Endpoint | None:
 def _check_endpoint(endpoint: Endpoint, timeout: float) -> None:
     """Raise OSError unless the endpoint accepts connections."""
     socket.create_connection(endpoint, timeout=timeout).close()
-
-
-def _make_runtime_env() -> dict[str, Any]:
-    """Return a runtime environment that sends a working tree to the nodes, if this is one."""
-    return {"py_modules": [str(PACKAGE)]} if git_commit() else {}
 
 
 class EventQueue:

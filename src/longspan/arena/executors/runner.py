@@ -112,8 +112,6 @@ class ExperimentRunner:
         tracker = _StepTracker(callback)
         try:
             return run_function(experiment, self._open_task(experiment), self.paths, tracker)
-        except BusyError as error:
-            return skip_experiment(experiment, str(error), is_locked=True)
         except DivergedError as error:
             kind: FailureKind = "diverged"
             reason = str(error)
@@ -122,7 +120,7 @@ class ExperimentRunner:
         except SourceFailedError as error:
             kind, reason = "source", str(error)
         except LongspanError as error:
-            return skip_experiment(experiment, str(error))
+            return skip_experiment(experiment, str(error), is_locked=isinstance(error, BusyError))
         except Exception as error:  # a bug in one mechanism must not stop the grid
             logger.debug("%s", experiment.name, exc_info=True)
             return skip_experiment(experiment, f"{type(error).__name__}: {error}")

@@ -4,7 +4,7 @@ They cover the registered tasks of a kind, those of imports and plug-ins include
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from longspan.data.imports.texts import TextsDescription
 from longspan.tasks import (
@@ -26,14 +26,6 @@ _LENGTH_UNIT = 64  # lengths are multiples of it
 _FRAME = 3  # special tokens around a question and its document
 _EVALUATIONS = 10
 _LIMITS = ("epochs", "batch_size", "fewest", "most")  # of the steps, see `_steps`
-
-
-class Computation(NamedTuple):
-    """Names of tasks, and the tables of a task: a function of its name and further arguments."""
-
-    tasks: Callable[[], tuple[str, ...]]
-    values: Callable[..., Mapping[str, Mapping[str, Any]]]
-    arguments: tuple[str, ...] = ()
 
 
 def _corpora() -> tuple[str, ...]:
@@ -140,8 +132,12 @@ def _length(count: int, unit: str = "words") -> int:
     return min(-(-count // _LENGTH_UNIT) * _LENGTH_UNIT, _LONGEST[unit])
 
 
-COMPUTED = {
-    "corpora": Computation(_corpora, _positions),
-    "tasks": Computation(_other_tasks, _epochs_of_task, (*_LIMITS, "unknown")),
-    "imports": Computation(imports, _import_values, _LIMITS),
+Tables = Mapping[str, Mapping[str, Any]]  # of a task
+# The names of tasks, the tables of one of them by its name, and the names of further arguments.
+COMPUTED: dict[
+    str, tuple[Callable[[], tuple[str, ...]], Callable[..., Tables], tuple[str, ...]]
+] = {
+    "corpora": (_corpora, _positions, ()),
+    "tasks": (_other_tasks, _epochs_of_task, (*_LIMITS, "unknown")),
+    "imports": (imports, _import_values, _LIMITS),
 }

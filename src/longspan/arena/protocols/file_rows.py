@@ -38,13 +38,15 @@ from longspan.arena.protocols.toml_tables import (
     check_fields,
     check_list,
     check_table,
+    check_texts,
     field_types,
     naming,
+    read_budget,
     with_nulls,
     with_stage_nulls,
 )
 from longspan.attention import MECHANISMS, options_of
-from longspan.config import Budget, ModelConfig, TrainingConfig, parse_budget
+from longspan.config import ModelConfig, TrainingConfig
 from longspan.config.model import SCALE
 from longspan.errors import OptionError, check_name
 from longspan.results import BASELINE
@@ -92,9 +94,7 @@ def _read_row(
     earlier: Mapping[str, NamedRow],
 ) -> NamedRow:
     check_fields(table, (*_TEXTS, *_PARTS, "tasks", "covers"), "field of a row")
-    for field in _TEXTS:
-        if not isinstance(table.get(field, ""), str):
-            raise OptionError(f"{field} must be text, got {table[field]!r:.60}")
+    check_texts(table, _TEXTS)
     start = earlier[check_name(table["from"], earlier, "earlier row")] if "from" in table else None
     default = start.mechanism if start else BASELINE
     mechanism = check_name(table.get("mechanism", default), MECHANISMS, "mechanism")
@@ -118,7 +118,7 @@ def _read_row(
         source=table.get("source", start.source if start else file),
         mechanism=mechanism,
         kind=_kind(table, start),
-        budget=_budget(table, start),
+        budget=read_budget(table, start.budget if start else None),
         task_changes={task: x for task, x in task_changes.items() if x},
     )
 
@@ -129,14 +129,6 @@ def _kind(table: Mapping[str, Any], start: NamedRow | None) -> Literal["variant"
         return start.kind if start else "variant"
     is_variant = check_name(table["kind"], _KINDS, "kind of row") == "variant"
     return "variant" if is_variant else "reference row"
-
-
-def _budget(table: Mapping[str, Any], start: NamedRow | None) -> Budget | None:
-    """Return the budget of a row: that of the table, or of the row that it starts from."""
-    with naming("budget"):
-        if "budget" in table:
-            return parse_budget(table["budget"])
-    return start.budget if start else None
 
 
 def _changes(table: Mapping[str, Any], mechanism: str, tasks: Iterable[str]) -> dict[str, Any]:

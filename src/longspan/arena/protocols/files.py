@@ -88,12 +88,14 @@ from longspan.arena.protocols.toml_tables import (
     check_fields,
     check_list,
     check_table,
+    check_texts,
     expand,
     field_types,
     naming,
+    read_budget,
 )
 from longspan.attention import MECHANISMS
-from longspan.config import Budget, ModelConfig, TrainingConfig, parse_budget
+from longspan.config import Budget, ModelConfig, TrainingConfig
 from longspan.errors import OptionError, check_name
 from longspan.results import BASELINE
 from longspan.tasks import TASKS, register_imported
@@ -190,9 +192,7 @@ def _parse(content: bytes) -> dict[str, Any]:
         raise OptionError(f"not a TOML file: {error}") from error
     abbreviations = check_table(table.pop("abbreviations", {}), "abbreviations")
     table = expand(table, abbreviations)
-    for field in _TEXTS:
-        if not isinstance(table.get(field, ""), str):
-            raise OptionError(f"{field} must be text, got {table[field]!r:.60}")
+    check_texts(table, _TEXTS)
     for field, kind in _LISTS.items():
         check_list(table.get(field, []), kind, field)
     for field in _TABLES:
@@ -223,7 +223,7 @@ def _computed_protocol(
         tasks=tasks(),
         recipe=recipe,
         mechanism_options=merge_options(base_options, table.get("mechanisms", {})),
-        budget=_budget(table, None),
+        budget=read_budget(table, Budget()),
         file=path,
     )
 
@@ -245,19 +245,15 @@ def _task_entries(
             changes = check_table(task_tables.get(name, {}))
             origin = base if base is not None and name in base.tasks else None
             if "from" in changes:
-                origin = _origin(name, changes["from"])
+                with naming("from"):
+                    origin = _find_protocol(changes["from"])
+                    if name not in origin.tasks:
+                        has = ", ".join(origin.tasks)
+                        raise OptionError(
+                            f"protocol {changes['from']!r} has no task {name!r}; it has {has}"
+                        )
             entries[name] = make_entry(name, changes, table, origin, options)
     return entries
-
-
-def _origin(task: str, name: Any) -> Protocol:
-    with naming("from"):
-        origin = _find_protocol(name)
-        if task not in origin.tasks:
-            raise OptionError(
-                f"protocol {name!r} has no task {task!r}; it has {', '.join(origin.tasks)}"
-            )
-    return origin
 
 
 def _make(
@@ -284,7 +280,7 @@ def _make(
         evaluation_options={
             task: x.evaluation_options for task, x in entries.items() if x.evaluation_options
         },
-        budget=_budget(table, base),
+        budget=read_budget(table, base.budget if base else Budget()),
         grids={task: x.grid for task, x in entries.items() if x.grid},
         choices=_choices(table, entries),
         places={task: x.places for task, x in entries.items()},
@@ -317,13 +313,6 @@ def _texts(path: Path, table: Mapping[str, Any], origins: Mapping[str, Protocol]
         "source": table["source"],
         "differs": table.get("differs", f"Changed: {starts}." if starts else "Not published."),
     }
-
-
-def _budget(table: Mapping[str, Any], base: Protocol | None) -> Budget:
-    with naming("budget"):
-        if "budget" in table:
-            return parse_budget(table["budget"])
-    return Budget() if base is None else base.budget
 
 
 def _choices(table: Mapping[str, Any], entries: Mapping[str, TaskEntry]) -> tuple[Choice, ...]:

@@ -4,12 +4,14 @@ import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from longspan.attention import MECHANISMS
-from longspan.config import TrainingConfig
+from longspan.config import Budget, TrainingConfig, parse_budget
 from longspan.errors import LongspanError, OptionError, check_name
 from longspan.tasks import TASKS
+
+B = TypeVar("B")
 
 
 class _FieldError(OptionError):
@@ -95,6 +97,23 @@ def check_table(value: Any, name: str | None = None) -> dict[str, Any]:
         subject = "" if name is None else f"{name} "
         raise OptionError(f"{subject}must be a table, got {value!r:.60}")
     return value
+
+
+def check_texts(table: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Check that fields of a table are texts, where it has them.
+
+    Raises:
+        OptionError: one is none.
+    """
+    for name in names:
+        if not isinstance(table.get(name, ""), str):
+            raise OptionError(f"{name} must be text, got {table[name]!r:.60}")
+
+
+def read_budget(table: Mapping[str, Any], inherited: B) -> Budget | B:
+    """Return the budget of a table; without one, that of the table that it starts from."""
+    with naming("budget"):
+        return parse_budget(table["budget"]) if "budget" in table else inherited
 
 
 def check_list(value: Any, kind: type, name: str) -> list[Any]:

@@ -45,7 +45,7 @@ def lay_out(tokens: Sequence[str], separator: str, columns: int, max_lines: int)
     lines, places = [""], []
     for token in tokens:
         shown = "".join(map(_visible, token))[:columns]
-        gap = _spaces(separator) if lines[-1] else ""
+        gap = _NO_BREAK_SPACE * len(separator) if lines[-1] else ""
         if len(lines[-1]) + len(gap) + len(shown) > columns:
             if len(lines) == max_lines:
                 break
@@ -64,10 +64,6 @@ def _visible(character: str) -> str:
         return _NO_BREAK_SPACE
     # Fonts for code draw other scripts wider than letters.
     return character if character.isprintable() and ord(character) < 0x250 else UNKNOWN
-
-
-def _spaces(separator: str) -> str:
-    return _NO_BREAK_SPACE * len(separator)
 
 
 def draw_rollouts(rollouts: Sequence[Rollout]) -> Picture:

@@ -75,8 +75,8 @@ def _build(runs: list[Result], failed: list[Failure]) -> Leaderboard:
     for group, label, row_notes, table, outcome in zip(
         groups, labels, notes_by_row, tables, outcomes, strict=True
     ):
-        cells = _cells(outcome, columns, pooled[table[0]])
         at = tuple(notes.index(note) for note in row_notes)
+        cells = tuple(map(_cell, outcome, columns, pooled[table[0]]))
         rows.append(_row(group, label, table, cells, at, means, columns))
     metric = means[0].metric if means else common_metric(columns)
     rows.sort(key=lambda row: (row.overrides, *row_order(row, metric, columns)))
@@ -160,16 +160,6 @@ def _outcomes(
     ]
 
 
-def _cells(
-    outcomes: list[Outcome], columns: Sequence[TaskColumn], pooled: list[SeedVariance | None]
-) -> tuple[Cell, ...]:
-    """Return the cells of a row; `pooled` is the seed variance of its table, by task."""
-    return tuple(
-        _cell(runs, failures, column, variance)
-        for (runs, failures), column, variance in zip(outcomes, columns, pooled, strict=True)
-    )
-
-
 def _pool_tables(
     outcomes: Sequence[list[Outcome]], tables: Sequence[tuple[str, bool]]
 ) -> dict[str, list[SeedVariance | None]]:
@@ -210,18 +200,10 @@ def _column_of_failure(
     return lambda failure: places.get((failure.task, failure.config.task.version))
 
 
-def _cell(
-    runs: list[Result],
-    failures: list[Failure],
-    column: TaskColumn,
-    pooled: SeedVariance | None,
-) -> Cell:
+def _cell(outcome: Outcome, column: TaskColumn, pooled: SeedVariance | None) -> Cell:
     """Return a cell; `pooled` is the seed variance of its table."""
-    cell = Cell(
-        runs=tuple(runs),
-        cost=levels.cost_of_runs(runs),
-        failures=tuple(failures),
-    )
+    runs, failures = outcome
+    cell = Cell(runs=tuple(runs), cost=levels.cost_of_runs(runs), failures=tuple(failures))
     sample = read_sample(runs)
     if not _has_score(runs, failures):
         return cell

@@ -71,7 +71,8 @@ def place_data(runs: Sequence[Result]) -> dict[Data, Data]:
     mechanisms: dict[Hashable, dict[Data, list[Result]]] = {}
     references: dict[tuple[Hashable, str], dict[Data, list[Result]]] = {}
     for run in runs:
-        read_alike = (*data_of(run)[:2], _task_overrides(run))
+        overrides = {name: x for name, x in run.overrides.items() if name.startswith("task.")}
+        read_alike = (*data_of(run)[:2], list_values(overrides))
         if run.reference is None:
             by_data = mechanisms.setdefault(read_alike, {})
         else:
@@ -90,10 +91,6 @@ def place_data(runs: Sequence[Result]) -> dict[Data, Data]:
         if all(run.config.task.options not in options for run in by_data[data]):
             places[data] = target
     return places
-
-
-def _task_overrides(run: Result) -> str:
-    return list_values({k: x for k, x in run.overrides.items() if k.startswith("task.")})
 
 
 def hardware_of(run: Result) -> str:

@@ -82,8 +82,10 @@ def mean_cells(
     means: Sequence[Mean], cells: Sequence[Cell], columns: Sequence[TaskColumn]
 ) -> tuple[Cell, ...]:
     """Return the means of a row, without a score where a task has none; the first has a cost."""
+    failed = [_learned_nothing(*pair) for pair in zip(cells, columns, strict=True)]
     scores = [
-        mean([_counted_score(i, one, cells[i], columns[i]) for i in one.columns]) for one in means
+        mean([FAILED if i == x.may_fail and failed[i] else cells[i].score for i in x.columns])
+        for x in means
     ]
     if not means:
         return ()
@@ -106,10 +108,6 @@ def _mean_interval(cells: Sequence[Cell]) -> Interval | None:
     above = math.hypot(*(interval.high - score for score, interval in pairs)) / len(pairs)
     over = dict.fromkeys(interval.over for _, interval in pairs)
     return Interval(low=center - below, high=center + above, over=", ".join(over))
-
-
-def _counted_score(i: int, one: Mean, cell: Cell, column: TaskColumn) -> Number | None:
-    return FAILED if i == one.may_fail and _learned_nothing(cell, column) else cell.score
 
 
 def _learned_nothing(cell: Cell, column: TaskColumn) -> bool:

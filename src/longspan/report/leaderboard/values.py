@@ -74,6 +74,11 @@ class Cell:
     placement: Placement | None = None
 
     @property
+    def records(self) -> tuple[Result | Failure, ...]:
+        """Its runs, then its failures."""
+        return (*self.runs, *self.failures)
+
+    @property
     def failure_kinds(self) -> str | None:
         """Kinds of its failures; None if no run failed."""
         return ", ".join(sorted({failure.kind for failure in self.failures})) or None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from longspan.files import atomic_write
 from longspan.report.charts.pictures import Heatmap, Picture
 from longspan.report.charts.spec import Spec
-from longspan.report.charts.styles import PAGE, Style, Styles
+from longspan.report.charts.styles import PAGE
 from longspan.report.context import Context, styles_of
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.leaderboard.verdict import podium, verdict
@@ -73,11 +73,12 @@ def render_page(
     runs = [run for cell in cells for run in cell.runs]
     figures = [one for chapter in chapters for part in chapter["parts"] for one in part["figures"]]
     charts = {figure.name: figure.content for figure in figures if isinstance(figure.content, dict)}
+    by_family = itertools.groupby(styles.by_name.items(), key=lambda item: item[1].family)
     return _template().render(
         chapters=chapters,
         run=run,
         styles=styles.by_name,
-        families=_families(styles),
+        families={family: dict(items) for family, items in by_family},
         marks={name: i for i, name in enumerate(styles.by_name)},
         summary=_summary(boards, runs),
         dates=sorted(run.date for run in runs),
@@ -87,12 +88,6 @@ def render_page(
         charts=pack(json.dumps(charts, allow_nan=False, separators=(",", ":"))),
         libraries=packed_libraries(),
     )
-
-
-def _families(styles: Styles) -> dict[str, dict[str, Style]]:
-    """Return the styles of the mechanisms by family."""
-    groups = itertools.groupby(styles.by_name.items(), key=lambda item: item[1].family)
-    return {family: dict(items) for family, items in groups}
 
 
 def _chapter(

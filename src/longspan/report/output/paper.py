@@ -11,7 +11,7 @@ from longspan.metrics import Metric
 from longspan.report.leaderboard.values import Leaderboard, Mean, Row, RowGroup
 from longspan.report.mechanisms import OTHER, families
 from longspan.report.numbers import MISSING, count, metric_name
-from longspan.report.output.text import latex_frame, latex_row, tex
+from longspan.report.output.text import latex_frame, latex_marked, latex_row, tex
 from longspan.report.tables.leaderboard import (
     AT_CHANCE,
     BASELINES,
@@ -167,11 +167,7 @@ def _means_by_seed(tasks: Sequence[dict[int, float]], one: Mean) -> list[float]:
 def _cell(entry: Entry, by_seed: tuple[Metric, list[float]] | None, spread: str) -> str:
     if entry.value is None:
         return tex(entry.text)
-    text = tex(entry.text.rstrip(" ↑↓"))
-    if entry.emphasis is not None:
-        text = f"\\textbf{{{text}}}"
-    if entry.underline is not None:
-        text = f"\\underline{{{text}}}"
+    text = latex_marked(entry, entry.text.rstrip(" ↑↓"))
     interval, *details = entry.detail.split(SEPARATOR)
     beside = ""
     if spread == "interval" and interval not in ("", MISSING):

@@ -77,9 +77,13 @@ def _width(grid: Grid, console: Console, options: ConsoleOptions) -> int:
 
 def _grid(table: Table, shown: Sequence[int], details: Details) -> Grid:
     """Return the grid of some columns."""
+    left_out = [column.name for i, column in enumerate(table.columns) if i not in shown]
+    notes = [*table.notes]
+    if left_out:
+        notes.append(f"Left out for want of width: {', '.join(left_out)}.")
     grid = Grid(
         title=Text(table.title),
-        caption=Text("\n".join([*table.notes, *_left_out(table, shown)])),
+        caption=Text("\n".join(notes)),
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -98,11 +102,6 @@ def _grid(table: Table, shown: Sequence[int], details: Details) -> Grid:
             grid.add_section()
         grid.add_row(*row, style="dim" if number >= len(table.rows) else None)
     return grid
-
-
-def _left_out(table: Table, shown: Sequence[int]) -> list[str]:
-    names = [column.name for i, column in enumerate(table.columns) if i not in shown]
-    return [f"Left out for want of width: {', '.join(names)}."] if names else []
 
 
 def _text(entry: Entry, details: Details) -> Text:

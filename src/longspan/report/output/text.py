@@ -97,12 +97,16 @@ def latex_row(cells: Iterable[str]) -> str:
 
 
 def _latex_entry(entry: Entry) -> str:
-    text = tex(entry.text)
+    text = latex_marked(entry, entry.text)
+    return f"{text} {{\\scriptsize {tex(entry.detail)}}}" if entry.detail else text
+
+
+def latex_marked(entry: Entry, text: str) -> str:
+    """Return a text in the type of an entry: bold, underlined or plain."""
+    text = tex(text)
     if entry.emphasis is not None:
         text = f"\\textbf{{{text}}}"
-    if entry.underline is not None:
-        text = f"\\underline{{{text}}}"
-    return f"{text} {{\\scriptsize {tex(entry.detail)}}}" if entry.detail else text
+    return text if entry.underline is None else f"\\underline{{{text}}}"
 
 
 def tex(text: str) -> str:

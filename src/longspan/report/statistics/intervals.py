@@ -58,13 +58,10 @@ def interval(
     if not noise.seed_error:
         ends = _over_examples(noise.score, metric, num_examples, sample)
         return None if ends is None else _clipped(*ends, metric, f"{noise.unit}s")
-    half = _half_width(noise)
-    return _clipped(noise.score - half, noise.score + half, metric, _sources(noise))
-
-
-def _sources(noise: Noise) -> str:
-    seeds = "borrowed seeds" if noise.is_borrowed else "seeds"
-    return seeds if noise.example_error is None else f"{seeds} and {noise.unit}s"
+    half, over = _half_width(noise), "borrowed seeds" if noise.is_borrowed else "seeds"
+    if noise.example_error is not None:
+        over += f" and {noise.unit}s"
+    return _clipped(noise.score - half, noise.score + half, metric, over)
 
 
 def _clipped(low: float, high: float, metric: Metric, over: str) -> Interval:

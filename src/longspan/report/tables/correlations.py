@@ -21,7 +21,6 @@ from longspan.report.statistics.contrasts import LEVEL, holm
 from longspan.report.statistics.intervals import NORMAL
 from longspan.report.tables.published import PublishedFigure
 from longspan.report.tables.table import Column, Entry, Table, make_table
-from longspan.results import Result
 
 LRA = (*FIVE, SIXTH)
 DIAGNOSTIC = (
@@ -114,9 +113,11 @@ def correlations(
     for protocol, lra, downstream in _published(published):
         if has_both or protocol == board.protocol:
             sides.append((lra, downstream))
-    pairs = _correct([_pair(x, y) for left, right in sides for y in right for x in left])
+    pairs = [_pair(x, y) for left, right in sides for y in right for x in left]
     if not pairs:
         return []
+    adjusted = holm([x.correlation and x.correlation.p for x in pairs])
+    pairs = [x._replace(adjusted_p=p) for x, p in zip(pairs, adjusted, strict=True)]
     unscored = {x.label for one in (board, *boards) for x in one.columns if not x.has_rules}
     notes = [f"No correlation with {', '.join(sorted(unscored))}, whose {UNSCORED_RULES}."]
     title = f"Rank correlations of Long Range Arena with downstream tasks, {board.title}"
@@ -160,12 +161,9 @@ def _tasks(board: Leaderboard, *, is_lra: bool) -> list[_Scores]:
 def _has_role(board: Leaderboard, column: int, is_lra: bool) -> bool:
     """Return whether a task is one of Long Range Arena under its rules, or a downstream one."""
     task, runs = board.columns[column].task, [run for x in board.rows for run in x.runs(column)]
-    has_rules = task in LRA and not any(map(_has_tokenizer, runs))
+    vocabularies = {str(run.config.task.options.get("vocabulary")) for run in runs}
+    has_rules = task in LRA and not any(x.startswith(_WORD_PIECES) for x in vocabularies)
     return bool(runs) and (has_rules if is_lra else not has_rules and task not in _NEITHER)
-
-
-def _has_tokenizer(run: Result) -> bool:
-    return str(run.config.task.options.get("vocabulary")).startswith(_WORD_PIECES)
 
 
 def _published(figures: Sequence[PublishedFigure]) -> Iterator[tuple[str, list, list]]:
@@ -207,12 +205,6 @@ def _pair(predictor: _Scores, target: _Scores) -> _Pair:
         *([side.by_name[name] for name in names] for side in (predictor, target))
     )
     return _Pair(predictor, target, len(names), correlation, None)
-
-
-def _correct(pairs: Sequence[_Pair]) -> list[_Pair]:
-    """Return the pairs with p-values corrected for their number."""
-    adjusted = holm([x.correlation and x.correlation.p for x in pairs])
-    return [x._replace(adjusted_p=p) for x, p in zip(pairs, adjusted, strict=True)]
 
 
 def _rho(x: _Pair) -> Entry:

@@ -52,7 +52,7 @@ from longspan.report.tables.table import (
     Table,
     make_table,
 )
-from longspan.results import BASELINE, Failure, Result
+from longspan.results import BASELINE
 from longspan.results.commands import commands_of
 
 # The one rule behind ranks, bold and underlined type and arrows; docs/arena/report.md repeats it.
@@ -126,7 +126,7 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
         group: rows of the table; those of the protocol by default.
     """
     group = group or board.groups[0]
-    columns = _columns(board, group)
+    columns, used = _columns(board, group), {note for row in group.rows for note in row.notes}
     table = make_table(
         f"{board.title}-leaderboard {group.overrides}",
         _title(board, group),
@@ -137,7 +137,7 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
         footer=_footer(board, count_times(columns), len(columns)),
         notes=(
             *([f"{_ALONE} {group.overrides}."] if group.overrides else []),
-            *_numbered(board, group),
+            *(f"[{i + 1}] {board.notes[i]}" for i in sorted(used)),
             *_intervals(group),
             *_unscored_rules(board),
         ),
@@ -145,24 +145,17 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
     return replace(
         table,
         verdict=verdict(board, group),
-        commands=tuple(tuple(commands_of(_records(row))) for row in group.rows),
+        commands=tuple(
+            tuple(commands_of([x for cell in row.cells for x in cell.records]))
+            for row in group.rows
+        ),
     )
-
-
-def _records(row: Row) -> list[Result | Failure]:
-    records: list[Result | Failure] = []
-    for cell in row.cells:
-        records.extend(cell.runs)
-        records.extend(cell.failures)
-    return records
 
 
 def _title(board: Leaderboard, group: RowGroup) -> str:
     name = f"{board.title} with {group.overrides}" if group.overrides else board.title
-    metric = board.metric
-    if metric is None:
-        return f"Leaderboard of {name}: test scores"
-    return f"Leaderboard of {name}: test {metric_name(metric)}"
+    scores = "scores" if board.metric is None else metric_name(board.metric)
+    return f"Leaderboard of {name}: test {scores}"
 
 
 def _columns(board: Leaderboard, group: RowGroup) -> list[Column]:
@@ -279,7 +272,7 @@ def _score(cell: Cell, column: TaskColumn) -> Entry:
         kinds = cell.failure_kinds
         detail = ""
         if kinds:
-            attempts = count(len(cell.runs) + len(cell.failures), "seed")
+            attempts = count(len(cell.records), "seed")
             detail = f"{len(cell.failures)} of {attempts}"
         return Entry(value=None, text=kinds or MISSING, detail=detail)
     metric = column.metric
@@ -366,11 +359,6 @@ def _baseline(
     none = Entry(value=None)
     rest = width - 1 - lead - len(scores)
     return (Entry(value=name, text=name), *[none] * lead, *scores, *[none] * rest)
-
-
-def _numbered(board: Leaderboard, group: RowGroup) -> list[str]:
-    used = {note for row in group.rows for note in row.notes}
-    return [f"[{i + 1}] {board.notes[i]}" for i in sorted(used)]
 
 
 def _intervals(group: RowGroup) -> list[str]:

@@ -173,7 +173,7 @@ COMMANDS = Column(
     name="Commands",
     kind="text",
     about="Lines that repeat the runs.",
-    value=lambda x: "\n".join(commands_of((*x.cell.runs, *x.cell.failures))),
+    value=lambda x: "\n".join(commands_of(x.cell.records)),
 )
 
 
