@@ -36,12 +36,6 @@ class Assignment:
         return next((SPLITS[n] for n in wanted if not (self.splits == n).any()), None)
 
 
-def _digests_of(keys: Iterable[Key]) -> np.ndarray:
-    """Return the sha256 of the text, or texts, of each row, (N, 32) uint8."""
-    digests = b"".join(hashlib.sha256("\0".join(key).encode()).digest() for key in keys)
-    return np.frombuffer(digests, np.uint8).reshape(-1, 32)
-
-
 def assign_splits(
     keys: Iterable[Key],
     initial_splits: np.ndarray,
@@ -49,7 +43,9 @@ def assign_splits(
     labels: np.ndarray | None = None,
 ) -> Assignment:
     """Assign each row to a split by its text or texts, as `assign_digests` does."""
-    return assign_digests(_digests_of(keys), initial_splits, shares, labels)
+    digests = b"".join(hashlib.sha256("\0".join(key).encode()).digest() for key in keys)
+    values = np.frombuffer(digests, np.uint8).reshape(-1, 32)
+    return assign_digests(values, initial_splits, shares, labels)
 
 
 def assign_digests(

@@ -97,12 +97,6 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         return {**dict.fromkeys(sizes, 0), "train": sum(x or 0 for x in sizes.values())}
 
     @property
-    def _trained_splits(self) -> list[str]:
-        """Splits of the import whose texts are trained on."""
-        counts = self.description.class_counts
-        return [*counts] if self.options.train_on == "all" else ["train"]
-
-    @property
     def is_multi_label(self) -> bool:
         """True if any number of the classes applies to a text; bits of its target say which."""
         return self.description.kind == "labels"
@@ -130,7 +124,9 @@ class OwnTexts(ImportedTask, EncodedTextTask):
                 "class_weights='balanced' is of one class a text; omit it for numbers and for "
                 "several labels"
             )
-        counts = np.sum([self.description.class_counts[x] for x in self._trained_splits], axis=0)
+        counts_by_split = self.description.class_counts
+        trained = counts_by_split if self.options.train_on == "all" else ("train",)
+        counts = np.sum([counts_by_split[split] for split in trained], axis=0)
         weights = counts.sum() / (max(1, (counts > 0).sum()) * np.maximum(counts, 1))
         return {**fields, "class_weights": weights.tolist()}
 

@@ -116,7 +116,9 @@ def import_questions(
     questions = {split: _questions(each) for split, each in sorted(splits.items())}
     rows = [row for each in questions.values() for row in each]
     content = json.dumps([splits[x] for x in sorted(splits)], ensure_ascii=False)
-    files: dict[str, str] = {SPLITS[x]: _file_name(y) for x, y in sources.items()}
+    files: dict[str, str] = {
+        SPLITS[x]: y.name if isinstance(y, Path) else str(y) for x, y in sources.items()
+    }
     files |= {SPLITS[x]: f"{share:g} of the documents" for x, share in shares.items()}
     described = QuestionsDescription(
         name=name,
@@ -242,10 +244,6 @@ def _questions(articles: list[Article]) -> list[tuple[dict[str, Any], str]]:
     paragraphs = (paragraph for article in articles for paragraph in article["paragraphs"])
     records = ((record, x["context"]) for x in paragraphs for record in x["qas"])
     return [(x, y) for x, y in records if any(answer["text"] for answer in x["answers"])]
-
-
-def _file_name(source: Source) -> str:
-    return source.name if isinstance(source, Path) else str(source)
 
 
 def _split_file(folder: Path, split: Split) -> Path:
