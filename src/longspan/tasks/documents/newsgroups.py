@@ -231,9 +231,7 @@ class Newsgroups(DocumentTask):
         ),
     )
 
-    def find_source(self, data: Path | None) -> NewsgroupsFiles:
-        """Return the copy."""
-        return find(data)
+    find_source = staticmethod(find)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
