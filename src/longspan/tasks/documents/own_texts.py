@@ -256,7 +256,6 @@ def _make(folder: Path, description: TextsDescription) -> type[Task]:
             vocab_size=ByteTokenizer.vocab_size + 1,
             num_classes=ByteTokenizer.vocab_size + 1,
             metrics=METRICS["unicode"],
-            chance=None,
             head="seq2seq",
             notes=_SUMMARY_NOTES,
         )
@@ -269,7 +268,6 @@ def _make(folder: Path, description: TextsDescription) -> type[Task]:
         folder,
         description,
         files,
-        version=1,
         summary=f"Predict {columns['target']!r}, {what}, from {columns['text']!r}"
         + (f" and {columns['pair']!r}." if description.is_pair else "."),
         vocab_size=ByteTokenizer.vocab_size,

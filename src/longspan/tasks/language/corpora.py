@@ -299,7 +299,7 @@ def _make(folder: Path, description: CorpusDescription) -> type[Task]:
     """Return the task class of a corpus."""
     files = ", ".join(Path(source["path"]).name for source in description.sources)
     ids = description.tokenizer["ids"]
-    fields = {"version": 1, "vocab_size": ids, "num_classes": ids}
+    fields = {"vocab_size": ids, "num_classes": ids}
     if description.objective == "next":
         has_tokenizer = "saved_sha256" in description.tokenizer
         return make_task(
@@ -309,7 +309,6 @@ def _make(folder: Path, description: CorpusDescription) -> type[Task]:
             files,
             summary="Predict the next token of a document.",
             metrics=_TOKENIZED if has_tokenizer else _METRICS[description.tokenizer["name"]],
-            chance=None,
             head="causal_lm",
             notes=_STREAM_NOTES,
             **fields,

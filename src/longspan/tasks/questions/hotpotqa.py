@@ -273,11 +273,10 @@ def _read_facts(record: Any, where: str) -> Iterator[Fact]:
 
 def _read_pair(pair: Any, where: str, kind: type) -> tuple[str, Any]:
     """Return a title and what belongs to it."""
-    if not isinstance(pair, list) or len(pair) != 2:
-        raise DataError(f"{where}: expected a title and a {kind.__name__}, got {pair!r}")
-    if not isinstance(pair[0], str) or not isinstance(pair[1], kind):
-        raise DataError(f"{where}: expected a title and a {kind.__name__}, got {pair!r}")
-    return pair[0], pair[1]
+    match pair:
+        case [str() as title, value] if isinstance(value, kind):
+            return title, value
+    raise DataError(f"{where}: expected a title and a {kind.__name__}, got {pair!r}")
 
 
 def _join(paragraphs: Sequence[Paragraph], facts: Sequence[Fact], answer: str) -> dict[str, Any]:

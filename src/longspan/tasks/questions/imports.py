@@ -278,7 +278,6 @@ def _make(folder: Path, description: QuestionsDescription) -> type[Task]:
         folder,
         description,
         description.files[SPLITS[TRAIN]],
-        version=1,
         summary="Mark the answer to a question in a document.",
         vocab_size=Squad.info.vocab_size,
         num_classes=Squad.info.num_classes,
