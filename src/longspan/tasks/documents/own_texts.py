@@ -14,7 +14,7 @@ from longspan.data.cache import BuildOutput
 from longspan.data.imports import texts
 from longspan.data.imports.targets import label_matrix, label_separator
 from longspan.data.imports.texts import TextsDescription, TextsSplit
-from longspan.data.summarized_document import SummarizedDocument
+from longspan.data.summarized_document import SummarizedDocument, split_sentences
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import OptionError
 from longspan.metrics import Metric
@@ -238,7 +238,10 @@ class OwnSummaries(ImportedTask, SummaryTask):
         self, data: Path | None, reports: Mapping[Split, Report]
     ) -> Iterator[tuple[Split, SummarizedDocument]]:
         """Yield the imported rows."""
-        yield from texts.read_summaries(self.folder, self.description)
+        for name, part in texts.load_splits(self.folder, self.description).items():
+            for row, ((text,), summary) in enumerate(zip(part.texts, part.targets, strict=True)):
+                place = f"{texts.ROWS}: row {row + 1} of {name}"
+                yield name, SummarizedDocument("", place, *map(split_sentences, (text, summary)))
 
 
 @makes_tasks(TextsDescription)
