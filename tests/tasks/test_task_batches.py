@@ -14,7 +14,6 @@ from longspan.data.store import Examples, Ragged
 from longspan.errors import DataError, OptionError, RunError, UnknownNameError
 from longspan.tasks import SPLITS, TASKS, build
 from longspan.tasks.base import Task
-from longspan.tasks.batching import collate
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.registry import register
 from longspan.tasks.scoring import IGNORE
@@ -107,8 +106,9 @@ def test_batch_of_pairs_has_the_second_sequences(tmp_path):
     assert batch.inputs["input_ids"].shape == (7, task.length)
 
 
-def ids(padded):
-    return torch.from_numpy(padded.astype(np.int64))
+def of_length(length):
+    """Return a task whose examples have up to this many tokens."""
+    return type("OfLength", (Pairs,), {"length": length})()
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_batch_widths_are_multiples_of_64(longest, width):
     sequences = [np.ones(longest, np.uint8), np.ones(1, np.uint8)]
     examples = Examples(tokens=Ragged.pack(sequences, np.uint8), labels=np.zeros(2, np.uint8))
     for rows in ([0], [0, 1]):
-        batch = collate(examples, np.array(rows), ids, 200)
+        batch = of_length(200).collate(examples, np.array(rows))
         assert batch.inputs["input_ids"].shape == (len(rows), width)
         assert batch.inputs["attention_mask"].sum().item() == sum(
             len(sequences[row]) for row in rows
@@ -132,7 +132,7 @@ def test_unscored_tokens_have_ignored_targets():
         targets=Ragged.pack([np.array([0, 4, 1]), np.array([2])], np.uint8),
         labels=np.zeros(2, np.uint8),
     )
-    batch = collate(examples, np.array([1, 0]), ids, 3)
+    batch = of_length(3).collate(examples, np.array([1, 0]))
     assert batch.targets.tolist() == [[1, IGNORE, IGNORE], [IGNORE, 3, 0]]
     assert batch.inputs["attention_mask"].tolist() == [[True, False, False], [True, True, True]]
 

@@ -36,12 +36,6 @@ class Assignment:
         return next((SPLITS[n] for n in wanted if not (self.splits == n).any()), None)
 
 
-def _digests_of(keys: Iterable[Key]) -> np.ndarray:
-    """Return the sha256 of the text, or texts, of each row, (N, 32) uint8."""
-    digests = b"".join(hashlib.sha256("\0".join(key).encode()).digest() for key in keys)
-    return np.frombuffer(digests, np.uint8).reshape(-1, 32)
-
-
 def assign_splits(
     keys: Iterable[Key],
     initial_splits: np.ndarray,
@@ -49,7 +43,9 @@ def assign_splits(
     labels: np.ndarray | None = None,
 ) -> Assignment:
     """Assign each row to a split by its text or texts, as `assign_digests` does."""
-    return assign_digests(_digests_of(keys), initial_splits, shares, labels)
+    digests = b"".join(hashlib.sha256("\0".join(key).encode()).digest() for key in keys)
+    values = np.frombuffer(digests, np.uint8).reshape(-1, 32)
+    return assign_digests(values, initial_splits, shares, labels)
 
 
 def assign_digests(
@@ -80,8 +76,8 @@ def assign_digests(
         DataError: there are fewer different texts than splits.
     """
     values = np.ascontiguousarray(digests).reshape(-1).view("S32")
-    # the number of the text of each row, in the order of their sha256
-    _, texts = np.unique(values, return_inverse=True)
+    order = np.argsort(values, kind="stable")
+    texts = _number_texts(values, order)
     initial_by_text = np.full(texts.max(initial=-1) + 1, TRAIN, np.int8)
     np.maximum.at(initial_by_text, texts, initial_splits)
     pool = np.flatnonzero(initial_by_text == TRAIN)
@@ -102,11 +98,18 @@ def assign_digests(
     splits = np.where(follows | (row_splits == initial_splits), row_splits, DROPPED).astype(
         initial_splits.dtype
     )
-    order = np.argsort(texts, kind="stable")
     rows = order[splits[order] != DROPPED]
     is_repeated = np.zeros(len(splits), bool)
     is_repeated[rows[1:]] = texts[rows[1:]] == texts[rows[:-1]]
     return Assignment(splits, is_repeated)
+
+
+def _number_texts(values: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return the number of the text of each row, in the order of their sha256."""
+    sorted_values = values[order]
+    texts = np.zeros(len(order), np.int64)
+    texts[order[1:]] = np.cumsum(sorted_values[1:] != sorted_values[:-1])
+    return texts
 
 
 def _group(pool: np.ndarray, texts: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:

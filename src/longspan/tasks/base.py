@@ -19,15 +19,16 @@ from longspan.tasks.batching import (
     Batch,
     RankedDocuments,
     check_batches,
-    collate,
     evaluation_rows,
+    pad_sequences,
     sample_rows,
     scored_targets,
+    text_inputs,
     training_rows,
 )
 from longspan.tasks.grouping import Grouping
 from longspan.tasks.rules import Rule
-from longspan.tasks.scoring import LOGIT_STATISTICS
+from longspan.tasks.scoring import IGNORE, LOGIT_STATISTICS
 from longspan.tasks.task_data import HELD_OUT, SPLITS, ProgressCallback, Split, TaskData
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ class Task(TaskData):
     def collate(
         self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None
     ) -> Batch:
-        """Return some examples as a batch.
+        """Return a batch as wide as its longest example, rounded up; see `pad_sequences`.
 
         Override to mark global tokens, or to mask tokens.
 
@@ -265,7 +266,18 @@ class Task(TaskData):
         Raises:
             DataError: a row has changed on disk since it was written.
         """
-        return collate(examples, rows, self.to_inputs, self.length)
+        examples.check(rows)
+        tokens, key_mask = pad_sequences(examples.tokens, rows, self.length)
+        inputs = text_inputs(self.to_inputs(tokens), key_mask)
+        if examples.second is not None:
+            second, mask = pad_sequences(examples.second, rows, self.length)
+            inputs |= text_inputs(self.to_inputs(second), mask, "input_ids_b")
+        if examples.targets is None:
+            targets = scored_targets(examples, rows)
+        else:
+            targets = pad_sequences(examples.targets, rows, self.length)[0].astype(np.int64) - 1
+            targets[targets < 0] = IGNORE
+        return Batch(inputs=inputs, targets=torch.from_numpy(targets), rows=torch.from_numpy(rows))
 
     def label_arguments(
         self, targets: Int[Tensor, "B ..."] | Float[Tensor, "B ..."]

@@ -12,7 +12,6 @@ from torch import Tensor
 from longspan.data.store import Examples, Ragged
 from longspan.errors import OptionError
 from longspan.shapes import Bool, Float, Int
-from longspan.tasks.scoring import IGNORE
 
 # oneDNN keeps up to 1,024 kernels, one for each shape: gigabytes if every batch has a width of its
 # own (docs/development/decisions.md).
@@ -145,37 +144,6 @@ def scored_targets(examples: Examples, rows: np.ndarray | None) -> np.ndarray:
         values = np.concatenate([targets[row] for row in rows])
     # Stored targets are a class plus 1, or 0 where unscored.
     return values[values > 0].astype(np.int64) - 1
-
-
-def collate(
-    examples: Examples,
-    rows: np.ndarray,
-    to_inputs: Callable[[np.ndarray], Tensor],
-    max_length: int,
-) -> Batch:
-    """Return a batch as wide as its longest example, rounded up to `PAD_TO_MULTIPLE_OF`.
-
-    Args:
-        examples: examples of a split.
-        rows: rows of the batch.
-        to_inputs: maps padded ids to the model's inputs.
-        max_length: maximum number of tokens of an example, and of a batch's width.
-
-    Raises:
-        DataError: a row has changed on disk since it was written.
-    """
-    examples.check(rows)
-    tokens, key_mask = pad_sequences(examples.tokens, rows, max_length)
-    inputs = text_inputs(to_inputs(tokens), key_mask)
-    if examples.second is not None:
-        second, mask = pad_sequences(examples.second, rows, max_length)
-        inputs |= text_inputs(to_inputs(second), mask, "input_ids_b")
-    if examples.targets is None:
-        targets = scored_targets(examples, rows)
-    else:
-        targets = pad_sequences(examples.targets, rows, max_length)[0].astype(np.int64) - 1
-        targets[targets < 0] = IGNORE
-    return Batch(inputs=inputs, targets=torch.from_numpy(targets), rows=torch.from_numpy(rows))
 
 
 def text_inputs(

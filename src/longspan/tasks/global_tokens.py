@@ -7,12 +7,11 @@ import torch
 from pydantic import Field
 
 from longspan.bounds import LONGEST
-from longspan.shapes import Bool, Int
+from longspan.shapes import Bool
 from longspan.tasks.batching import Batch, find_mask, mask_name, text_names
 
 PassageLength = Annotated[int, Field(ge=1, lt=LONGEST)]
 GlobalTokens = Literal["none", "first"] | PassageLength
-SentenceTokens = Literal["none", "first", "boundaries"]  # of a text whose sentences are known
 
 
 def global_positions(option: GlobalTokens, length: int) -> Bool[torch.Tensor, " T"]:
@@ -38,26 +37,3 @@ def mark_global_tokens(batch: Batch, option: GlobalTokens) -> Batch:
         is_global = mask & global_positions(option, mask.shape[1])
         inputs[mask_name(name, "global_attention_mask")] = is_global
     return dataclasses.replace(batch, inputs=inputs)
-
-
-def mask_sentences(
-    option: SentenceTokens,
-    most: int,
-    real: Bool[torch.Tensor, "*B T"],
-    sentences: Int[torch.Tensor, "*B T"],
-) -> Bool[torch.Tensor, "*B T"] | None:
-    """Return the global tokens of texts whose sentences are known, None for none.
-
-    Args:
-        option: "none"; "first"; or "boundaries", the first token and that of each sentence.
-        most: maximum number of sentences of a text whose first token is global.
-        real: True at real tokens.
-        sentences: number of the sentence of each token, negative outside of sentences.
-    """
-    if option == "none":
-        return None
-    is_global = real & (torch.arange(real.shape[-1]) == 0)
-    if option == "first":
-        return is_global
-    begins = (sentences >= 0) & (sentences != sentences.roll(1, -1))
-    return is_global | (begins & (begins.cumsum(-1) <= most))

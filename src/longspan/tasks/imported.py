@@ -101,10 +101,8 @@ def make_task(
         name=description.name,
         title=f"{description.name} ({files})",
         source=f"{files}, imported",
-        checksum=None,
         license="that of the files",
         sizes=description.sizes,
-        published=(),
         **fields,
     )
     members = {"info": info, "folder": folder, "description": description}

@@ -11,14 +11,18 @@ neither masked nor drawn, as in BERT, and an example has at least one masked tok
 import dataclasses
 import functools
 import zlib
+from collections.abc import Iterable
 from typing import Annotated
 
 import numpy as np
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from longspan.data.store import Ragged
 from longspan.errors import OptionError
+from longspan.shapes import Int
+from longspan.tasks.base import Split, Task
 from longspan.tasks.batching import PAD_TO_MULTIPLE_OF, Batch, text_inputs
 from longspan.tasks.scoring import IGNORE
 
@@ -97,6 +101,37 @@ class Masking:
     def _ordinary(self) -> np.ndarray:
         """Ids that may be drawn."""
         return np.flatnonzero(~self.special)
+
+
+class MaskedTask(Task):
+    """A task of predicting masked tokens, under the options of masks; any token may be masked."""
+
+    def make_masking(self, mask_id: int, special: Iterable[int]) -> Masking:
+        """Return the masks of the options.
+
+        Args:
+            mask_id: id of the mask token.
+            special: ids that are neither masked nor drawn.
+        """
+        is_special = np.zeros(self.vocab_size, bool)
+        is_special[list(special)] = True
+        return Masking(
+            probability=self.options.mask_probability,
+            replaced=self.options.replaced,
+            random=self.options.random,
+            mask_id=mask_id,
+            special=is_special,
+        )
+
+    def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
+        """Return the tokens of some rows of a split, any of which may be masked; None: of all."""
+        tokens = self._examples(split).tokens
+        sequences = tokens if rows is None else [tokens[row] for row in rows]
+        return torch.from_numpy(np.concatenate([*sequences]).astype(np.int64))
+
+    def class_name(self, label: int) -> str:
+        """Return the token of an id."""
+        return self.ids_to_tokens(np.array([label]))[0]
 
 
 def check_shares(replaced: float, random: float) -> None:

@@ -134,7 +134,7 @@ def import_corpus(
     request, sources, shares = request.resolve()
     request.check()
     report = ReadingReport(skip_bad=request.form.skip_bad)
-    survey = survey_corpus(sources, request.form, report, shares, progress)
+    survey, dropped = survey_corpus(sources, request.form, report, shares, progress)
     _check_weighted(request, survey)
     tokenizer = None
     if request.vocabulary == "tokenizer":
@@ -142,7 +142,7 @@ def import_corpus(
         facts = tokenizer.facts["tokenizer"]
     else:
         facts = describe_symbols(request, sources, survey)
-    description = _describe(name, request, sources, survey, report, facts)
+    description = _describe(name, request, sources, survey, report, dropped, facts)
 
     def write(folder: Path) -> CorpusDescription:
         digests = pa.array([x.tobytes() for x in survey.digests], pa.binary(32))
@@ -245,8 +245,6 @@ def _read_survey(path: Path, description: CorpusDescription) -> Survey:
         sources=table["source"].to_numpy(),
         characters=table["characters"].to_numpy(),
         splits=table["split"].to_numpy(),
-        repeated=0,
-        in_another_split=0,
     )
     if survey.sha256() != description.rows_sha256:
         raise DataError(f"{path} has changed; import the corpus again")
@@ -307,6 +305,7 @@ def _describe(
     sources: Sequence[CorpusSource],
     survey: Survey,
     report: ReadingReport,
+    dropped: dict[str, int],
     tokenizer: dict[str, Any],
 ) -> CorpusDescription:
     """Return the description of an import."""
@@ -324,8 +323,7 @@ def _describe(
         counts={
             "empty": report.num_empty,
             "unreadable": report.num_bad,
-            "repeated": survey.repeated,
-            "in_another_split": survey.in_another_split,
+            **dropped,
         },
         reasons=report.reasons,
         encodings=dict(report.encodings),

@@ -90,9 +90,6 @@ class CorpusRequest:
                 f"--weights needs a number above 0 for each of the {len(self.paths)} paths, got "
                 f"{', '.join(f'{x:g}' for x in self.weights)}"
             )
-        self._check_objective()
-
-    def _check_objective(self) -> None:
         check_name(self.objective, _OBJECTIVES, "objective")
         kind = check_name(str(self.vocabulary), VOCABULARIES, "vocabulary")
         if self.objective == "masked" and kind != "tokenizer":

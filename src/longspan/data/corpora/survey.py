@@ -24,16 +24,12 @@ class Survey:
         sources: number of the source of each document.
         characters: length of each document.
         splits: split of each document, or `DROPPED`: it repeats an earlier one, or a held-out one.
-        repeated: documents that an earlier one of the same split equals.
-        in_another_split: documents that a held-out source contains too.
     """
 
     digests: np.ndarray
     sources: np.ndarray
     characters: np.ndarray
     splits: np.ndarray
-    repeated: int
-    in_another_split: int
 
     def sha256(self) -> str:
         """Return the sha256 of the documents with their sources and splits, in order."""
@@ -58,7 +54,7 @@ def survey_corpus(
     report: ReadingReport,
     shares: Shares,
     progress: ProgressCallback,
-) -> Survey:
+) -> tuple[Survey, dict[str, int]]:
     """Read all documents once and assign them to splits.
 
     Args:
@@ -67,6 +63,10 @@ def survey_corpus(
         report: takes what is left out.
         shares: share of the documents of training sources to hold out, by split.
         progress: called with the number of documents so far.
+
+    Returns:
+        The documents, and how many are dropped: those that an earlier one of the same split equals,
+        `repeated`, and those that a held-out source contains too, `in_another_split`.
 
     Raises:
         DataError: a source is unusable, or there are too few documents for the splits.
@@ -84,15 +84,14 @@ def survey_corpus(
             progress("reading documents", len(lengths), 0)
     hashes = np.frombuffer(bytes(digests), np.uint8).reshape(-1, 32)
     initial_splits = np.array([SPLITS.index(sources[x].split) for x in numbers], np.int64)
-    splits, repeated, in_another = _assign(hashes, initial_splits, shares, report.left_out())
-    return Survey(
+    splits, dropped = _assign(hashes, initial_splits, shares, report.left_out())
+    survey = Survey(
         digests=hashes,
         sources=np.array(numbers, np.int64),
         characters=np.array(lengths, np.int64),
         splits=splits,
-        repeated=repeated,
-        in_another_split=in_another,
     )
+    return survey, dropped
 
 
 def _hash_parts(parts: Iterator[str]) -> tuple[bytes | None, int]:
@@ -107,8 +106,8 @@ def _hash_parts(parts: Iterator[str]) -> tuple[bytes | None, int]:
 
 def _assign(
     digests: np.ndarray, initial_splits: np.ndarray, shares: Shares, left_out: str
-) -> tuple[np.ndarray, int, int]:
-    """Return the split of each document, and the numbers dropped as repeated and as held out."""
+) -> tuple[np.ndarray, dict[str, int]]:
+    """Return the split of each document, and how many are dropped; see `survey_corpus`."""
     hint = (
         f"{left_out}; add documents, pass --document paragraph or line to split text files into "
         "more, or name files with --validation and --test"
@@ -119,4 +118,4 @@ def _assign(
     splits, is_repeated = assignment.splits, assignment.is_repeated
     in_another = int((splits == DROPPED).sum())
     splits[is_repeated] = DROPPED
-    return splits, int(is_repeated.sum()), in_another
+    return splits, {"repeated": int(is_repeated.sum()), "in_another_split": in_another}

@@ -5,7 +5,7 @@ each row, and import.json the description. The original files are not needed aft
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,7 +49,6 @@ from longspan.data.sources.folders import (
 from longspan.data.sources.rows import hub_splits
 from longspan.data.sources.table import Source, Table, read_table
 from longspan.data.sources.text import FileFormat
-from longspan.data.summarized_document import SummarizedDocument, split_sentences
 from longspan.data.tokenizers import split_words
 from longspan.errors import DataError, OptionError
 from longspan.metrics.summaries import has_token
@@ -58,7 +57,7 @@ Kind = Literal["class", "labels", "number", "summary"]
 HELD_OUT_SHARE = 0.1
 # Texts of more bytes a word are taken for a script without spaces.
 _BYTES_PER_WORD = 24
-_ROWS = "texts.parquet"
+ROWS = "texts.parquet"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -206,7 +205,7 @@ def import_texts(
     )
 
     def write(folder: Path) -> TextsDescription:
-        pq.write_table(table, folder / _ROWS)
+        pq.write_table(table, folder / ROWS)
         return description
 
     return TextsDescription.store(cache, name, write, replace=replace)
@@ -226,7 +225,7 @@ def load_splits(folder: Path, description: TextsDescription) -> dict[Split, Text
     Raises:
         DataError: they are missing or have changed.
     """
-    table = load_table(folder / _ROWS, description.rows_sha256)
+    table = load_table(folder / ROWS, description.rows_sha256)
     columns = [table[x].to_pylist() for x in ("text", "pair") if x in table.column_names]
     texts = list(zip(*columns, strict=True))
     targets, splits = table.column(table.num_columns - 1).to_numpy(), table["split"].to_numpy()
@@ -252,21 +251,6 @@ def has_files(description: TextsDescription, source: Source, form: FileFormat) -
     sources = {TRAIN: source, **split_sources(source)}
     found = _checksums(read_table(x, form) for x in sources.values())
     return set(found.values()) <= set(description.files.values())
-
-
-def read_summaries(
-    folder: Path, description: TextsDescription
-) -> Iterator[tuple[Split, SummarizedDocument]]:
-    """Yield the splits and rows of an import of summaries, those of training first.
-
-    Raises:
-        DataError: they are missing or have changed.
-    """
-    for name, split in load_splits(folder, description).items():
-        for row, ((text,), summary) in enumerate(zip(split.texts, split.targets, strict=True)):
-            place = f"{_ROWS}: row {row + 1} of {name}"
-            sentences = map(split_sentences, (text, summary))
-            yield name, SummarizedDocument("", place, *sentences)
 
 
 def _checksums(tables: Iterable[Table]) -> dict[str, str]:

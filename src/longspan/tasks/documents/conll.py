@@ -102,7 +102,15 @@ def find(data: Path | None, language: str = "english") -> ConllFiles:
         for root in (folder, folder / "v4" / "data")  # beside v12, of later annotations
     ]
     for root in roots:
-        for files in (_joined_files(root, language), _separate_files(root, language)):
+        joined = {
+            split: tuple(sorted(root.glob(f"{_SHORT[split]}.{language}.*{_SUFFIX}")))[:1]
+            for split in _PUBLISHED_SPLITS
+        }
+        separate = {
+            split: tuple(sorted((root / split).glob(f"data/{language}/annotations/**/*{_SUFFIX}")))
+            for split in _PUBLISHED_SPLITS
+        }
+        for files in (joined, separate):
             if all(files.values()):
                 return ConllFiles(form="columns", path=root, files=files)
     raise MissingSourceError(
@@ -267,22 +275,6 @@ class _Builder:
         if self.words:
             self.sentences.append(tuple(self.words))
             self.words = []
-
-
-def _joined_files(root: Path, language: str) -> dict[PublishedSplit, tuple[Path, ...]]:
-    """Return the one file of each split, if there are such."""
-    return {
-        split: tuple(sorted(root.glob(f"{_SHORT[split]}.{language}.*{_SUFFIX}")))[:1]
-        for split in _PUBLISHED_SPLITS
-    }
-
-
-def _separate_files(root: Path, language: str) -> dict[PublishedSplit, tuple[Path, ...]]:
-    """Return the files below the folders of the splits, if there are such."""
-    folders = {
-        split: root / split / "data" / language / "annotations" for split in _PUBLISHED_SPLITS
-    }
-    return {split: tuple(sorted(x.rglob(f"*{_SUFFIX}"))) for split, x in folders.items()}
 
 
 def _joint_sha256(paths: tuple[Path, ...]) -> str:

@@ -30,13 +30,12 @@ from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import DataError, OptionError
 from longspan.metrics import Metric
 from longspan.metrics.coreference import COUNTS, Mention
-from longspan.shapes import Float, Int
+from longspan.shapes import Bool, Float, Int
 from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split
 from longspan.tasks.batching import PAD_TO_MULTIPLE_OF, text_inputs
 from longspan.tasks.documents import conll
 from longspan.tasks.documents.conll import Document, PublishedSplit
 from longspan.tasks.example_writer import ExampleWriter, load_details
-from longspan.tasks.global_tokens import SentenceTokens, mask_sentences
 from longspan.tasks.grouping import Grouping
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.pieces import PieceTask, PieceVocabulary, vocabulary_setting
@@ -221,7 +220,7 @@ class CoreferenceOptions:
     )
     antecedents: Length = setting("antecedents of a span that get fine scores", 50, in_data=False)
     depth: Length = setting("times that fine scores are computed", 2, in_data=False)
-    global_tokens: SentenceTokens = setting(
+    global_tokens: Literal["none", "first", "boundaries"] = setting(
         "global tokens of a window, for mechanisms that have such: none; first: the first one; "
         "boundaries: that one, and the first one of each sentence",
         "none",
@@ -353,10 +352,8 @@ class Coreference(PieceTask):
         features[..., 1] -= 1
         inputs = text_inputs(torch.from_numpy(ids), is_real)
         sentences, words, speakers, genres = torch.from_numpy(features).unbind(-1)
-        mask = mask_sentences(
-            options.global_tokens, options.boundaries, inputs["attention_mask"], sentences
-        )
-        if mask is not None:
+        if options.global_tokens != "none":
+            mask = self._global_tokens(inputs["attention_mask"], sentences)
             inputs["global_attention_mask"] = mask
         return Batch(
             inputs={
@@ -455,6 +452,16 @@ class Coreference(PieceTask):
         ids, details = self._encoder.store(document)
         writer.add(GENRES.index(document.genre), details, tokens=ids)
         counts.update(count_parts(details))
+
+    def _global_tokens(
+        self, real: Bool[Tensor, "B W T"], sentences: Int[Tensor, "B W T"]
+    ) -> Bool[Tensor, "B W T"]:
+        """Return the global tokens of windows, from their real tokens and sentences."""
+        is_global = real & (torch.arange(real.shape[-1]) == 0)
+        if self.options.global_tokens == "first":
+            return is_global
+        begins = (sentences >= 0) & (sentences != sentences.roll(1, -1))
+        return is_global | (begins & (begins.cumsum(-1) <= self.options.boundaries))
 
     def _pad(self, all_windows: list[list[Window]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return ids and mask (B, W, T), and features (B, W, T, 4): sentence, 1 + word, zeros."""

@@ -12,7 +12,7 @@ repository of Longformer.
 import dataclasses
 import hashlib
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -153,23 +153,6 @@ def read_published_splits(source: HyperpartisanFiles) -> dict[str, np.ndarray]:
             f"it again from {_SPLITS_URL}"
         ) from error
     return ids
-
-
-def rows_of(
-    articles: Sequence[Article], ids: Mapping[str, np.ndarray], source: HyperpartisanFiles
-) -> dict[str, np.ndarray]:
-    """Return the rows of the articles of each published split, in its order.
-
-    Raises:
-        DataError: an id is that of no article.
-    """
-    rows = {article.id: row for row, article in enumerate(articles)}
-    if unknown := sorted({int(x) for split in ids.values() for x in split} - rows.keys()):
-        raise DataError(
-            f"{_SPLITS} names article {unknown[0]}, which the articles in {source.path} lack; "
-            "fetch both again"
-        )
-    return {split: np.array([rows[x] for x in numbers], np.int64) for split, numbers in ids.items()}
 
 
 def _find_xml(folder: Path, name: str) -> Path | None:
@@ -325,13 +308,19 @@ class Hyperpartisan(DocumentTask):
     def _choose_rows(
         self, source: HyperpartisanFiles, articles: Sequence[Article]
     ) -> dict[str, np.ndarray]:
-        """Return the rows of each split."""
+        """Return the rows of each split, of published ones in their order."""
         if self.options.split == "clean":
             texts = [article.text.encode() for article in articles]
             labels = np.array([article.label for article in articles])
             return hold_out(texts, labels, dict.fromkeys(HELD_OUT, HELD_OUT_SHARE))
         ids = read_published_splits(source)
-        return rows_of(articles, ids, source)
+        rows = {article.id: row for row, article in enumerate(articles)}
+        if unknown := sorted({int(x) for split in ids.values() for x in split} - rows.keys()):
+            raise DataError(
+                f"{_SPLITS} names article {unknown[0]}, which the articles in {source.path} lack; "
+                "fetch both again"
+            )
+        return {x: np.array([rows[n] for n in y], np.int64) for x, y in ids.items()}
 
     def _text(self, article: Article) -> bytes:
         has_title = self.options.title and article.title

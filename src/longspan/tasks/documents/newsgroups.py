@@ -46,14 +46,10 @@ GROUPS = (
     *("talk.politics.misc", "talk.religion.misc"),
 )
 
-# Folders of the published archives in order of preference, and the split that they are.
-_FOLDERS = {
-    "20news-bydate-train": "train",
-    "20news-bydate-test": "test",
-    "20news-18828": None,
-    "20_newsgroups": None,
-    "mini_newsgroups": None,
-}
+_BY_DATE = {"20news-bydate-train": "train", "20news-bydate-test": "test"}  # split of a folder
+# Folders of the published archives in order of preference.
+_COPIES = (tuple(_BY_DATE), ("20news-18828",), ("20_newsgroups",), ("mini_newsgroups",))
+_FOLDERS = [name for names in _COPIES for name in names]
 _ARCHIVES = (
     *("20news-bydate*.tar.gz", "20news-18828*.tar.gz", "20news-19997*.tar.gz"),
     *("20_newsgroups*.tar.gz", "mini_newsgroups*.tar.gz"),
@@ -119,7 +115,7 @@ def find(data: Path | None) -> NewsgroupsFiles:
 
 def _find_copy(folders: Sequence[Path]) -> Path | None:
     """Return the first folder with an unpacked copy, else the first archive."""
-    for names in (("20news-bydate-train", "20news-bydate-test"), *_unsplit_folders()):
+    for names in _COPIES:
         for folder in folders:
             if all((folder / name).is_dir() for name in names):
                 return folder
@@ -140,11 +136,10 @@ def read(source: NewsgroupsFiles) -> list[Post]:
     by_folder: dict[str, list[Post]] = {}
     for folder, post in _posts(source.path):
         by_folder.setdefault(folder, []).append(post)
-    whole = (names for names in _preferred_folders() if by_folder.keys() >= set(names))
+    whole = (names for names in _COPIES if by_folder.keys() >= set(names))
     folders: tuple[str, ...] = next(whole, ())
     if by_folder and not folders:
-        by_date, *_ = _preferred_folders()
-        absent = ", ".join(name for name in by_date if name not in by_folder)
+        absent = ", ".join(name for name in _BY_DATE if name not in by_folder)
         raise DataError(f"{source.path} has no posts of {absent}; fetch it again")
     posts = [post for name in folders for post in by_folder[name]]
     for name in folders:
@@ -181,15 +176,6 @@ def remove_quotes(text: str) -> str:
     return "\n".join(line for line in text.split("\n") if not _QUOTED.search(line))
 
 
-def _unsplit_folders() -> Iterator[tuple[str, ...]]:
-    return ((name,) for name, split in _FOLDERS.items() if split is None)
-
-
-def _preferred_folders() -> Iterator[tuple[str, ...]]:
-    yield tuple(name for name, split in _FOLDERS.items() if split is not None)
-    yield from _unsplit_folders()
-
-
 def _posts(path: Path) -> Iterator[tuple[str, Post]]:
     """Yield each post with the name of its folder."""
     for member in archives.read_members(path, _MEMBER.fullmatch, _LIMITS):
@@ -201,7 +187,7 @@ def _posts(path: Path) -> Iterator[tuple[str, Post]]:
         text = member.read().decode("latin-1").replace("\r\n", "\n")
         if not text:
             raise DataError(f"{member.where} is empty; expected a post, fetch it again")
-        yield folder, Post(f"{group}/{number}", text, GROUPS.index(group), _FOLDERS[folder])
+        yield folder, Post(f"{group}/{number}", text, GROUPS.index(group), _BY_DATE.get(folder))
 
 
 _TEST_SHARE = 0.2  # of a copy that is not split by date
@@ -245,9 +231,7 @@ class Newsgroups(DocumentTask):
         ),
     )
 
-    def find_source(self, data: Path | None) -> NewsgroupsFiles:
-        """Return the copy."""
-        return find(data)
+    find_source = staticmethod(find)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback

@@ -14,7 +14,7 @@ from longspan.data.cache import BuildOutput
 from longspan.data.imports import texts
 from longspan.data.imports.targets import label_matrix, label_separator
 from longspan.data.imports.texts import TextsDescription, TextsSplit
-from longspan.data.summarized_document import SummarizedDocument
+from longspan.data.summarized_document import SummarizedDocument, split_sentences
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import OptionError
 from longspan.metrics import Metric
@@ -97,12 +97,6 @@ class OwnTexts(ImportedTask, EncodedTextTask):
         return {**dict.fromkeys(sizes, 0), "train": sum(x or 0 for x in sizes.values())}
 
     @property
-    def _trained_splits(self) -> list[str]:
-        """Splits of the import whose texts are trained on."""
-        counts = self.description.class_counts
-        return [*counts] if self.options.train_on == "all" else ["train"]
-
-    @property
     def is_multi_label(self) -> bool:
         """True if any number of the classes applies to a text; bits of its target say which."""
         return self.description.kind == "labels"
@@ -130,7 +124,9 @@ class OwnTexts(ImportedTask, EncodedTextTask):
                 "class_weights='balanced' is of one class a text; omit it for numbers and for "
                 "several labels"
             )
-        counts = np.sum([self.description.class_counts[x] for x in self._trained_splits], axis=0)
+        counts_by_split = self.description.class_counts
+        trained = counts_by_split if self.options.train_on == "all" else ("train",)
+        counts = np.sum([counts_by_split[split] for split in trained], axis=0)
         weights = counts.sum() / (max(1, (counts > 0).sum()) * np.maximum(counts, 1))
         return {**fields, "class_weights": weights.tolist()}
 
@@ -242,7 +238,10 @@ class OwnSummaries(ImportedTask, SummaryTask):
         self, data: Path | None, reports: Mapping[Split, Report]
     ) -> Iterator[tuple[Split, SummarizedDocument]]:
         """Yield the imported rows."""
-        yield from texts.read_summaries(self.folder, self.description)
+        for name, part in texts.load_splits(self.folder, self.description).items():
+            for row, ((text,), summary) in enumerate(zip(part.texts, part.targets, strict=True)):
+                place = f"{texts.ROWS}: row {row + 1} of {name}"
+                yield name, SummarizedDocument("", place, *map(split_sentences, (text, summary)))
 
 
 @makes_tasks(TextsDescription)
@@ -260,7 +259,6 @@ def _make(folder: Path, description: TextsDescription) -> type[Task]:
             vocab_size=ByteTokenizer.vocab_size + 1,
             num_classes=ByteTokenizer.vocab_size + 1,
             metrics=METRICS["unicode"],
-            chance=None,
             head="seq2seq",
             notes=_SUMMARY_NOTES,
         )
@@ -273,7 +271,6 @@ def _make(folder: Path, description: TextsDescription) -> type[Task]:
         folder,
         description,
         files,
-        version=1,
         summary=f"Predict {columns['target']!r}, {what}, from {columns['text']!r}"
         + (f" and {columns['pair']!r}." if description.is_pair else "."),
         vocab_size=ByteTokenizer.vocab_size,

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from pydantic import Field, Strict
-from torch import Tensor
 
 from longspan.config import Length, NumExamples, setting, settings
 from longspan.data.cache import BuildOutput, BuiltDataset
@@ -23,7 +21,6 @@ from longspan.data.store import Examples
 from longspan.data.stream_vocabularies import StreamVocabulary, WordPieceVocabulary
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import OptionError
-from longspan.shapes import Int
 from longspan.tasks.base import SPLITS, ProgressCallback, Split, Task
 from longspan.tasks.batching import Batch
 from longspan.tasks.global_tokens import GlobalTokens, global_positions, mark_global_tokens
@@ -31,7 +28,14 @@ from longspan.tasks.grouping import Grouping, group_by_quantiles
 from longspan.tasks.imported import ImportedTask, make_task, makes_tasks
 from longspan.tasks.language.streams import StreamTask
 from longspan.tasks.language.windows import Windows, cut_documents, cut_stream, thin, weighted_rows
-from longspan.tasks.masking import Masking, Probability, Share, check_shares, mask_rows
+from longspan.tasks.masking import (
+    MaskedTask,
+    Masking,
+    Probability,
+    Share,
+    check_shares,
+    mask_rows,
+)
 from longspan.wording import counted
 
 _NOTES = (
@@ -100,7 +104,7 @@ class CorpusOptions:
         check_shares(self.replaced, self.random)
 
 
-class CorpusTask(ImportedCorpus):
+class CorpusTask(ImportedCorpus, MaskedTask):
     """Masked tokens of documents; subclasses are made by `_make`."""
 
     Options = CorpusOptions
@@ -144,15 +148,7 @@ class CorpusTask(ImportedCorpus):
     @functools.cached_property
     def masking(self) -> Masking:
         """Masks of these options."""
-        special = np.zeros(self.vocab_size, bool)
-        special[list(self.tokenizer.special_ids)] = True
-        return Masking(
-            probability=self.options.mask_probability,
-            replaced=self.options.replaced,
-            random=self.options.random,
-            mask_id=self.tokenizer.token_id("mask"),
-            special=special,
-        )
+        return self.make_masking(self.tokenizer.token_id("mask"), self.tokenizer.special_ids)
 
     @property
     def model_fields(self) -> dict[str, Any]:
@@ -201,12 +197,6 @@ class CorpusTask(ImportedCorpus):
         batch = mask_rows(examples.tokens, rows, self.masking, draw, self.length, before)
         return mark_global_tokens(batch, self.options.global_tokens)
 
-    def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
-        """Return the tokens of some rows of a split, any of which may be masked; None: of all."""
-        tokens = self._examples(split).tokens
-        sequences = [tokens[row] for row in rows] if rows is not None else [tokens.values]
-        return torch.from_numpy(np.concatenate(sequences).astype(np.int64))
-
     def units(self, split: Split) -> np.ndarray:
         """Return the number of the document that each example begins in, (N,)."""
         return self._examples(split).labels
@@ -214,10 +204,6 @@ class CorpusTask(ImportedCorpus):
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by length, in quarters of the split."""
         return group_by_quantiles("length", examples.tokens.lengths, 4)
-
-    def class_name(self, label: int) -> str:
-        """Return the token of an id."""
-        return self.tokenizer.symbols[label]
 
     def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
         """Return each token of an example."""
@@ -313,7 +299,7 @@ def _make(folder: Path, description: CorpusDescription) -> type[Task]:
     """Return the task class of a corpus."""
     files = ", ".join(Path(source["path"]).name for source in description.sources)
     ids = description.tokenizer["ids"]
-    fields = {"version": 1, "vocab_size": ids, "num_classes": ids}
+    fields = {"vocab_size": ids, "num_classes": ids}
     if description.objective == "next":
         has_tokenizer = "saved_sha256" in description.tokenizer
         return make_task(
@@ -323,7 +309,6 @@ def _make(folder: Path, description: CorpusDescription) -> type[Task]:
             files,
             summary="Predict the next token of a document.",
             metrics=_TOKENIZED if has_tokenizer else _METRICS[description.tokenizer["name"]],
-            chance=None,
             head="causal_lm",
             notes=_STREAM_NOTES,
             **fields,

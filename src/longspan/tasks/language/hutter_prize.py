@@ -30,6 +30,7 @@ from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.language.streams import StreamTask
 from longspan.tasks.registry import register
 
+_SIZES = {"train": 90_000_000, "validation": 5_000_000, "test": 5_000_000}
 IMPORT_HINT = "another text becomes a task by `longspan data import corpus PATH --objective next`"
 
 
@@ -39,15 +40,18 @@ class PublishedText:
 
     Attributes:
         name: name of the file, and of the zip without its suffix.
-        url: address of the zip.
-        sizes: bytes of each split, in the order of the file.
         sha256: of the unpacked file; None: not checked.
+        sizes: bytes of each split, in the order of the file.
     """
 
     name: str
-    url: str
-    sizes: Mapping[str, int]
     sha256: str | None
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=_SIZES.copy)
+
+    @property
+    def url(self) -> str:
+        """Address of the zip."""
+        return f"http://mattmahoney.net/dc/{self.name}.zip"
 
     @property
     def size(self) -> int:
@@ -170,15 +174,6 @@ def _blocks(copy: SourceFiles, name: str) -> Iterator[bytes]:
         yield from member.blocks()
 
 
-def _published(name: str, sha256: str) -> PublishedText:
-    return PublishedText(
-        name=name,
-        url=f"http://mattmahoney.net/dc/{name}.zip",
-        sizes={"train": 90_000_000, "validation": 5_000_000, "test": 5_000_000},
-        sha256=sha256,
-    )
-
-
 class PublishedTextTask(StreamTask):
     """Next bytes or characters of a published file; each split is one document."""
 
@@ -218,8 +213,8 @@ class Enwik8(PublishedTextTask):
     """Next bytes of enwik8."""
 
     vocabulary = ByteVocabulary()
-    text: ClassVar[PublishedText] = _published(
-        "enwik8", "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8"
+    text: ClassVar[PublishedText] = PublishedText(
+        name="enwik8", sha256="2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8"
     )
     info = TaskInfo(
         name="enwik8",
@@ -250,8 +245,8 @@ class Text8(PublishedTextTask):
     """Next characters of text8."""
 
     vocabulary = CharacterVocabulary(" abcdefghijklmnopqrstuvwxyz")
-    text: ClassVar[PublishedText] = _published(
-        "text8", "6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7"
+    text: ClassVar[PublishedText] = PublishedText(
+        name="text8", sha256="6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7"
     )
     info = TaskInfo(
         name="text8",

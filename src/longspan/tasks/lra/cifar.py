@@ -51,15 +51,6 @@ def _read_labels(path: Path) -> np.ndarray:
     return column.to_numpy()
 
 
-def _is_jpeg(path: Path) -> bool:
-    """Return whether the first image of a file is a JPEG, so that its pixels are not exact.
-
-    Raises:
-        DataError: as `_read_labels`.
-    """
-    return next(_read_contents(path, 1))[0].startswith(_JPEG)
-
-
 def read_images(path: Path, side: int, count: int) -> Iterator[np.ndarray]:
     """Yield the pixels of `count` images at a time: (n, 3, side * side) uint8, row by row.
 
@@ -327,7 +318,8 @@ def _parquet_copy(folder: Path) -> Iterator[CifarFiles]:
         path=folder,
         files=files,
         rows=sum(map(len, labels.values())),
-        exact=not any(_is_jpeg(path) for path in paths),
+        # pixels of a JPEG are not exact
+        exact=not any(next(_read_contents(path, 1))[0].startswith(_JPEG) for path in paths),
         order=_find_order(np.concatenate([labels[path] for path in files["train"]])),
     )
 
@@ -347,16 +339,13 @@ def _read_parquet(source: CifarFiles, split: SourceSplit) -> Iterator[CifarImage
     for path in source.files[split]:
         labels, start = _read_labels(path), first
         for pixels in read_images(path, SIDE, _CHUNK):
-            rows = np.arange(first, first + len(pixels))
+            rows = official_rows = np.arange(first, first + len(pixels))
+            if is_reordered:
+                official_rows = (_HUB_BATCHES[rows // _BATCH] - 1) * _BATCH + rows % _BATCH
             yield CifarImages(
                 split=split,
-                rows=_official_rows(rows) if is_reordered else rows,
+                rows=official_rows,
                 pixels=pixels,
                 labels=_check_classes(labels[rows - start], str(path)),
             )
             first += len(pixels)
-
-
-def _official_rows(rows: np.ndarray) -> np.ndarray:
-    """Convert rows in the hub's order to rows in the official order."""
-    return (_HUB_BATCHES[rows // _BATCH] - 1) * _BATCH + rows % _BATCH

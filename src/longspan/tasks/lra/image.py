@@ -4,7 +4,6 @@ Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009; as a 
 al., "Long Range Arena", 2021.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -42,28 +41,17 @@ def to_grayscale(pixels: np.ndarray, method: GrayscaleMethod) -> np.ndarray:
             and so S4 call; it differs from "tf" by one level for one color in four.
             https://pillow.readthedocs.io/en/stable/reference/Image.html#PIL.Image.Image.convert
     """
-    return _METHODS[method](pixels[:, 0], pixels[:, 1], pixels[:, 2])
-
-
-def _convert_as_tensorflow(red: np.ndarray, green: np.ndarray, blue: np.ndarray) -> np.ndarray:
+    red, green, blue = pixels.swapaxes(0, 1)
+    if method == "pil":
+        # weights 0.299, 0.587, 0.114 as fixed-point numbers of 16 bits
+        integers = np.arange(256, dtype=np.uint32)
+        total = (integers * 19595)[red] + (integers * 38470)[green] + (integers * 7471)[blue]
+        return ((total + 0x8000) >> 16).astype(np.uint8)
     # the sum runs from left to right; fused multiply-add changes 31 of the 2^24 colors
     levels = np.arange(256, dtype=np.float32) * np.float32(1 / 255)
-    weighted_levels = [levels * np.float32(weight) for weight in (0.2989, 0.5870, 0.1140)]
-    total = weighted_levels[0][red] + weighted_levels[1][green] + weighted_levels[2][blue]
-    return (total * np.float32(255.5)).astype(np.uint8)
-
-
-def _convert_as_pillow(red: np.ndarray, green: np.ndarray, blue: np.ndarray) -> np.ndarray:
-    # weights 0.299, 0.587, 0.114 as fixed-point numbers of 16 bits
-    levels = np.arange(256, dtype=np.uint32)
-    total = (levels * 19595)[red] + (levels * 38470)[green] + (levels * 7471)[blue]
-    return ((total + 0x8000) >> 16).astype(np.uint8)
-
-
-_METHODS: dict[GrayscaleMethod, Callable[..., np.ndarray]] = {
-    "tf": _convert_as_tensorflow,
-    "pil": _convert_as_pillow,
-}
+    weighted = [levels * np.float32(weight) for weight in (0.2989, 0.5870, 0.1140)]
+    sums = weighted[0][red] + weighted[1][green] + weighted[2][blue]
+    return (sums * np.float32(255.5)).astype(np.uint8)
 
 
 @settings
@@ -123,9 +111,7 @@ class ImageTask(PixelTask):
         left = max(50_000 - self.options.validation, 0)
         return {**super().sizes, "train": self.options.train or left}
 
-    def find_source(self, data: Path | None) -> cifar.CifarFiles:
-        """Return the copy of CIFAR-10."""
-        return cifar.find(data)
+    find_source = staticmethod(cifar.find)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback

@@ -16,12 +16,9 @@ import itertools
 from typing import Any, ClassVar, cast
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from longspan.config import setting, settings
 from longspan.data.store import Examples, Ragged
-from longspan.shapes import Int
 from longspan.tasks.base import Split, Task
 from longspan.tasks.batching import Batch
 from longspan.tasks.lra.image import ImageTask
@@ -30,7 +27,14 @@ from longspan.tasks.lra.pathfinder import Pathfinder, PathX
 from longspan.tasks.lra.pixels import LEVELS, PixelTask, draw_as_text
 from longspan.tasks.lra.retrieval import Retrieval
 from longspan.tasks.lra.text import Text
-from longspan.tasks.masking import Masking, Probability, Share, check_shares, mask_rows
+from longspan.tasks.masking import (
+    MaskedTask,
+    Masking,
+    Probability,
+    Share,
+    check_shares,
+    mask_rows,
+)
 from longspan.tasks.registry import register
 
 PREFIX = "masked_"  # of the names of these tasks
@@ -76,7 +80,7 @@ class _Chain(Ragged):
         return first[row] if row < len(first) else second[row - len(first)]
 
 
-class MaskedInputs(Task):
+class MaskedInputs(MaskedTask):
     """Task of predicting the masked inputs of another; subclasses are made by `_mask_inputs`."""
 
     base: ClassVar[type[Task]]
@@ -113,16 +117,8 @@ class MaskedInputs(Task):
     @functools.cached_property
     def masking(self) -> Masking:
         """Masks of these options; padding is neither masked nor drawn, but pixels of id 0 are."""
-        special = np.zeros(self.vocab_size, bool)
-        special[0] = not isinstance(self, PixelTask)
-        special[self._num_symbols] = True
-        return Masking(
-            probability=self.options.mask_probability,
-            replaced=self.options.replaced,
-            random=self.options.random,
-            mask_id=self._num_symbols,
-            special=special,
-        )
+        padding = () if isinstance(self, PixelTask) else (0,)
+        return self.make_masking(self._num_symbols, (*padding, self._num_symbols))
 
     @property
     def data_name(self) -> str:
@@ -147,21 +143,9 @@ class MaskedInputs(Task):
         numbers = numbers.masked_fill(is_hidden[..., None], 0.0)
         return dataclasses.replace(batch, inputs={"input_values": numbers, "attention_mask": mask})
 
-    def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
-        """Return the tokens of some rows of a split, any of which may be masked; None: of all."""
-        tokens = self._examples(split).tokens
-        row_numbers = range(len(tokens)) if rows is None else rows
-        return torch.from_numpy(
-            np.concatenate([tokens[row] for row in row_numbers]).astype(np.int64)
-        )
-
     def units(self, split: Split) -> np.ndarray | None:
         """Return the number of the pair that each text is of; None where examples are no pairs."""
         return self._examples(split).labels if self._has_pairs else None
-
-    def class_name(self, label: int) -> str:
-        """Return the token of an id."""
-        return self.ids_to_tokens(np.array([label]))[0]
 
     def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
         """Return each token of an example."""

@@ -428,7 +428,6 @@ class PathX(ContourTask):
         name="path_x",
         title="Path-X",
         summary="Decide whether one dashed contour joins two markers, over 16,384 pixels or more.",
-        head="sequence_classification",
         published=(),
         notes=(
             f"{GENERATED} Tay et al. 2021 report no score: every mechanism of their table 1 "

@@ -8,7 +8,6 @@ file of the same fields; both are read.
 
 import dataclasses
 import io
-import itertools
 import logging
 import re
 import struct
@@ -149,11 +148,6 @@ class _Row(NamedTuple):
     where: str
 
 
-def _number(name: str) -> int:
-    """Return the number of a metadata file."""
-    return int(name.removeprefix("metadata/").removesuffix(".npy"))
-
-
 def _read_metadata(member: archives.Member) -> list[_Row]:
     """Return the rows of one metadata file, in order."""
     content = member.read()
@@ -189,31 +183,6 @@ def _parse_row(fields: list[str], number: int, where: str) -> _Row:
     return _Row(key, name, int(label), int(length), where)
 
 
-def _order_rows(
-    where: str, rows: dict[int, list[_Row]], images: dict[str, int], empty: str | None
-) -> tuple[list[_Row], dict[str, Any]]:
-    """Return the rows in order without the empty image, and the facts about them."""
-    all_rows = [row for number in sorted(rows) for row in rows[number]]
-    rows_by_name: dict[str, _Row] = {}
-    for row in all_rows:
-        if (first := rows_by_name.setdefault(row.name, row)) is not row:
-            raise DataError(f"{row.where} names {row.name} again; {first.where} names it too")
-        if row.name not in images and row.name != empty:
-            raise DataError(f"{row.where} names {row.name}, which is missing")
-    image_rows = [row for row in all_rows if row.name != empty]
-    if not image_rows:
-        raise DataError(f"{where} lacks metadata or images; expected imgs/ and metadata/")
-    share = sum(row.label for row in image_rows) / len(image_rows)
-    if not _BALANCE[0] <= share <= _BALANCE[1]:
-        logger.warning("%s: %.0f %% of the images have label 1; expected half", where, 100 * share)
-    facts = {
-        "share_of_label_1": round(share, 4),
-        "empty_images": [empty] if empty else [],
-        "images_without_metadata": len(images.keys() - rows_by_name.keys()),
-    }
-    return image_rows, facts
-
-
 class _InnermostCopy:
     """The images of the innermost copy in an archive or of a folder, written to a file as read."""
 
@@ -244,7 +213,7 @@ class _InnermostCopy:
 
     def add(self, name: str, member: archives.Member) -> None:
         if name.startswith("metadata/"):
-            self.rows[_number(name)] = _read_metadata(member)
+            self.rows[int(Path(name).stem)] = _read_metadata(member)
             return
         content = member.read()
         if not content and f"{self.folder}/{name}" == _KNOWN_EMPTY:
@@ -255,14 +224,33 @@ class _InnermostCopy:
         self.pixels.add(pixels.reshape(-1))
 
     def ordered_images(self, where: str) -> PathfinderImages:
-        rows, facts = _order_rows(where, self.rows, self.images, self.empty)
-        all_rows = itertools.chain.from_iterable(self.rows.values())
+        """Return the images in the order of their metadata, without the empty one."""
+        all_rows = [row for number in sorted(self.rows) for row in self.rows[number]]
+        rows_by_name: dict[str, _Row] = {}
+        for row in all_rows:
+            if (first := rows_by_name.setdefault(row.name, row)) is not row:
+                raise DataError(f"{row.where} names {row.name} again; {first.where} names it too")
+            if row.name not in self.images and row.name != self.empty:
+                raise DataError(f"{row.where} names {row.name}, which is missing")
+        image_rows = [row for row in all_rows if row.name != self.empty]
+        if not image_rows:
+            raise DataError(f"{where} lacks metadata or images; expected imgs/ and metadata/")
+        share = sum(row.label for row in image_rows) / len(image_rows)
+        if not _BALANCE[0] <= share <= _BALANCE[1]:
+            logger.warning(
+                "%s: %.0f %% of the images have label 1; expected half", where, 100 * share
+            )
+        facts = {
+            "share_of_label_1": round(share, 4),
+            "empty_images": [self.empty] if self.empty else [],
+            "images_without_metadata": len(self.images.keys() - rows_by_name.keys()),
+        }
         return PathfinderImages(
-            labels=np.array([row.label for row in rows], np.uint8),
-            contour_lengths=np.array([row.contour_length for row in rows], np.uint16),
+            labels=np.array([row.label for row in image_rows], np.uint8),
+            contour_lengths=np.array([row.contour_length for row in image_rows], np.uint16),
             facts=facts,
             pixels=self.pixels.ragged().values.reshape(-1, self.resolution**2),
-            places=np.array([self.images[row.name] for row in rows]),
-            keys=tuple(row.key for row in rows),
+            places=np.array([self.images[row.name] for row in image_rows]),
+            keys=tuple(row.key for row in image_rows),
             empty_keys=tuple(row.key for row in all_rows if row.name == self.empty),
         )

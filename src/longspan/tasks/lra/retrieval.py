@@ -15,7 +15,6 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from longspan.config import setting, settings
 from longspan.data.cache import BuildOutput
-from longspan.data.source_files import SourceFiles
 from longspan.data.store import Examples, Ragged, SequenceWriter
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.tasks.base import SPLITS, ProgressCallback, Split
@@ -113,9 +112,7 @@ class Retrieval(EncodedTextTask):
         ),
     )
 
-    def find_source(self, data: Path | None) -> SourceFiles:
-        """Return the files of pairs."""
-        return aan.find(data)
+    find_source = staticmethod(aan.find)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback

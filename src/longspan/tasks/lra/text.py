@@ -227,9 +227,7 @@ class Text(EncodedTextTask):
         """True if the test split selects the checkpoint, as in the paper."""
         return self.options.validation == "test"
 
-    def find_source(self, data: Path | None) -> CountedFiles:
-        """Return the copy of IMDB."""
-        return find(data)
+    find_source = staticmethod(find)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback

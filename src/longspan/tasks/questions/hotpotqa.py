@@ -32,7 +32,7 @@ import hashlib
 import re
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import torch
@@ -72,13 +72,10 @@ from longspan.tasks.questions.encoding import (
     Span,
     Targets,
     bit_labels,
-    cut_out,
     first_tokens,
     has_bit,
     in_document,
     join_passages,
-    predicted_spans,
-    question_mask,
 )
 from longspan.tasks.questions.question_data import (
     GlobalTokens,
@@ -276,11 +273,10 @@ def _read_facts(record: Any, where: str) -> Iterator[Fact]:
 
 def _read_pair(pair: Any, where: str, kind: type) -> tuple[str, Any]:
     """Return a title and what belongs to it."""
-    if not isinstance(pair, list) or len(pair) != 2:
-        raise DataError(f"{where}: expected a title and a {kind.__name__}, got {pair!r}")
-    if not isinstance(pair[0], str) or not isinstance(pair[1], kind):
-        raise DataError(f"{where}: expected a title and a {kind.__name__}, got {pair!r}")
-    return pair[0], pair[1]
+    match pair:
+        case [str() as title, value] if isinstance(value, kind):
+            return title, value
+    raise DataError(f"{where}: expected a title and a {kind.__name__}, got {pair!r}")
 
 
 def _join(paragraphs: Sequence[Paragraph], facts: Sequence[Fact], answer: str) -> dict[str, Any]:
@@ -322,20 +318,6 @@ def _find_answer(
 K = TypeVar("K", bound=Hashable)
 
 _NUM_CLASSES = ELSEWHERE + len(ANSWER_TYPES)
-
-
-class Prediction(NamedTuple):
-    """Prediction for a question.
-
-    Attributes:
-        answer: text of a span, yes or no.
-        facts: supporting sentences, in order.
-        titles: titles of all paragraphs, the most relevant first.
-    """
-
-    answer: str
-    facts: tuple[Fact, ...]
-    titles: tuple[str, ...]
 
 
 def _mark_support(
@@ -550,8 +532,8 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
     ) -> dict[str, Tensor]:
         """Return the score of each prediction, and 1 for the question."""
         scores = [
-            _scores(prediction, details)
-            for prediction, details in self._predictions(split, rows, logits, targets)
+            _scores(answer, facts, details)
+            for details, answer, facts, _ in self._predictions(split, rows, logits, targets)
         ]
         return {x.name: statistics_of_mean([one[x.name] for one in scores]) for x in metrics}
 
@@ -567,14 +549,11 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         The titles of the paragraphs of each question, the most relevant first, are added: the
         content of a file for `selection`.
         """
-        predictions = self._predictions(split, rows, logits, targets)
-        return {
-            "answer": {details["id"]: one.answer for one, details in predictions},
-            "sp": {
-                details["id"]: [list(fact) for fact in one.facts] for one, details in predictions
-            },
-            "paragraphs": {details["id"]: list(one.titles) for one, details in predictions},
-        }
+        parts: dict[str, dict[str, Any]] = {"answer": {}, "sp": {}, "paragraphs": {}}
+        for details, *prediction in self._predictions(split, rows, logits, targets):
+            for part, value in zip(parts.values(), prediction, strict=True):
+                part[details["id"]] = value
+        return parts
 
     def class_name(self, label: int) -> str:
         """Return the name of a class of tokens."""
@@ -611,42 +590,37 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         rows: Int[Tensor, " B"],
         logits: Float[Tensor, "B N"],
         targets: Int[Tensor, "B T"],
-    ) -> list[tuple[Prediction, dict[str, Any]]]:
-        """Return the prediction for each question, and its details."""
+    ) -> Iterator[tuple[dict[str, Any], str, list[list[Any]], list[str]]]:
+        """Yield the details of each question, and what is predicted.
+
+        That is its answer, the supporting sentences in order (title and number), and the titles of
+        all paragraphs, the most relevant first.
+        """
         # The models import transformers, which lists of tasks do not need.
         from longspan.models.heads.multi_hop import MultiHopLogits
 
         scores = MultiHopLogits.unpack(logits.float())
-        inside, firsts = in_document(targets), question_mask(targets).sum(1)
         spans = torch.stack((scores.starts, scores.ends), dim=1)
-        places = predicted_spans(spans, targets, max_length=self.options.answer_length)
-        starts, ends = ((x - firsts).tolist() for x in places)
+        answers = self._best_answers(split, rows, spans, targets)
         types = scores.types.argmax(1).tolist()
-        predictions = []
-        for place, row in enumerate(rows.tolist()):
-            details = self.load_details(split, row)
-            answer = ANSWER_TYPES[types[place]]
-            if answer == "span":
-                answer = cut_out(details["context"], details["offsets"], starts[place], ends[place])
-            classes = targets[place].masked_fill(~inside[place], 0).cpu().numpy()
+        document_classes = targets.masked_fill(~in_document(targets), 0).cpu().numpy()
+        for place, (details, text) in enumerate(answers):
+            kind, classes = ANSWER_TYPES[types[place]], document_classes[place]
             relevance = scores.paragraphs[place].cpu().numpy()[classes & PASSAGE > 0]
             ranking = np.argsort(-relevance, kind="stable").tolist()
             count = self.options.support_paragraphs
             best = None if count is None else ranking[:count]
-            facts = _select(classes, scores.sentences[place].cpu().numpy(), best)
-            prediction = Prediction(
-                answer=answer,
-                facts=tuple(tuple(details["sentences"][number]) for number in facts),
-                titles=tuple(details["titles"][number] for number in ranking),
-            )
-            predictions.append((prediction, details))
-        return predictions
+            numbers = _select(classes, scores.sentences[place].cpu().numpy(), best)
+            facts = [details["sentences"][number] for number in numbers]
+            titles = [details["titles"][number] for number in ranking]
+            yield details, text if kind == "span" else kind, facts, titles
 
 
-def _scores(prediction: Prediction, details: Mapping[str, Any]) -> dict[str, float]:
-    """Return the score of a prediction under each metric."""
-    answer = answer_agreement(prediction.answer, details["references"][0])
-    support = support_agreement(prediction.facts, [tuple(fact) for fact in details["facts"]])
+def _scores(text: str, facts: Sequence[Any], details: Mapping[str, Any]) -> dict[str, float]:
+    """Return the score of an answer and its supporting sentences under each metric."""
+    answer = answer_agreement(text, details["references"][0])
+    right = [tuple(fact) for fact in details["facts"]]
+    support = support_agreement([tuple(fact) for fact in facts], right)
     joint = answer.join(support)
     return {
         "joint_f1": joint.f1,

@@ -247,6 +247,26 @@ class QuestionData(PieceTask, Generic[Q]):
         """Return the id of the record of a question in the source files."""
         return question
 
+    def _best_answers(
+        self,
+        split: Split,
+        rows: Int[Tensor, " B"],
+        logits: Float[Tensor, "B 2 T"],
+        targets: Int[Tensor, "B T"],
+    ) -> list[tuple[dict[str, Any], str]]:
+        """Return the details of each example, and the text of the best answer."""
+        starts, ends = predicted_spans(logits, targets, max_length=self.options.answer_length)
+        firsts = question_mask(targets).sum(1)
+        places = zip(
+            rows.tolist(), (starts - firsts).tolist(), (ends - firsts).tolist(), strict=True
+        )
+        answers = []
+        for row, start, end in places:
+            details = self.load_details(split, row)
+            text = cut_out(details["context"], details["offsets"], start, end)
+            answers.append((details, text))
+        return answers
+
     def _is_kept(self, split: Split, encoded: EncodedQuestion, report: Report) -> bool:
         """Return whether a question is an example of its split."""
         is_left_out = split == "train" and encoded.outcome in self.unlearnable
@@ -325,23 +345,3 @@ class QuestionTask(QuestionData[Question]):
         """Return the text of the best answer to each question, by its official id."""
         answers = self._best_answers(split, rows, logits, targets)
         return {details["id"]: text for details, text in answers}
-
-    def _best_answers(
-        self,
-        split: Split,
-        rows: Int[Tensor, " B"],
-        logits: Float[Tensor, "B 2 T"],
-        targets: Int[Tensor, "B T"],
-    ) -> list[tuple[dict[str, Any], str]]:
-        """Return the details of each example, and the text of the best answer."""
-        starts, ends = predicted_spans(logits, targets, max_length=self.options.answer_length)
-        firsts = question_mask(targets).sum(1)
-        places = zip(
-            rows.tolist(), (starts - firsts).tolist(), (ends - firsts).tolist(), strict=True
-        )
-        answers = []
-        for row, start, end in places:
-            details = self.load_details(split, row)
-            text = cut_out(details["context"], details["offsets"], start, end)
-            answers.append((details, text))
-        return answers

@@ -21,7 +21,6 @@ from longspan.config import Length, setting, settings
 from longspan.data import tokenizers
 from longspan.data.cache import BuildOutput
 from longspan.data.own_splits import SPLITS, TEST, VALIDATION, assign_splits
-from longspan.data.source_files import SourceFiles
 from longspan.data.store import Ragged, SequenceWriter
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import DataError
@@ -185,9 +184,7 @@ class AanRetrieval(RankingTask):
         ),
     )
 
-    def find_source(self, data: Path | None) -> SourceFiles:
-        """Return the files of pairs."""
-        return aan.find(data)
+    find_source = staticmethod(aan.find)
 
     def split(self, text: str) -> list[str]:
         """Return the words of a paper for BM25, without the marks of letters.

@@ -68,7 +68,6 @@ def _make(folder: Path, description: BeirDescription) -> type[Task]:
         vocab_size=ByteTokenizer.vocab_size,
         num_classes=2,
         metrics=METRICS,
-        chance=None,
         head="dual_encoder",
         notes=_NOTES,
     )

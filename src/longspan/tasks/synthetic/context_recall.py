@@ -94,16 +94,6 @@ class ContextRecallOptions(GeneratedOptions):
         return self.first_noise + self.noise
 
 
-def _predict_by_last_value(options: ContextRecallOptions, examples: Examples) -> np.ndarray:
-    """Return the last token of a value before each scored position; nothing is fitted."""
-    assert examples.targets is not None
-    tokens = examples.tokens.values.reshape(-1, options.length)
-    is_value = (tokens >= options.first_value) & (tokens < options.first_noise)
-    last = np.maximum.accumulate(np.where(is_value, np.arange(options.length), 0), 1)
-    values = np.take_along_axis(tokens, last, 1).astype(np.int64)
-    return values[examples.targets.values.reshape(tokens.shape) > 0]
-
-
 @dataclasses.dataclass(frozen=True)
 class _Pairs:
     """Draws for the pairs of a chunk, of which each example uses the first ones.
@@ -189,11 +179,6 @@ class _ContextRecallTask(CausalTask):
     options: ContextRecallOptions
 
     @property
-    def vocab_size(self) -> int:
-        """Number of token ids, padding included."""
-        return self.options.vocabulary
-
-    @property
     def num_classes(self) -> int:
         """Number of token ids, of which any may be next."""
         return self.options.vocabulary
@@ -215,9 +200,19 @@ class _ContextRecallTask(CausalTask):
             Rule(
                 name="last value",
                 summary="the last token of a value before the scored position",
-                predict=lambda _, examples: _predict_by_last_value(self.options, examples),
+                predict=self._predict_by_last_value,
             ),
         )
+
+    def _predict_by_last_value(self, train: Examples, examples: Examples) -> np.ndarray:
+        """Return the last token of a value before each scored position; nothing is fitted."""
+        options = self.options
+        assert examples.targets is not None
+        tokens = examples.tokens.values.reshape(-1, options.length)
+        is_value = (tokens >= options.first_value) & (tokens < options.first_noise)
+        last = np.maximum.accumulate(np.where(is_value, np.arange(options.length), 0), 1)
+        values = np.take_along_axis(tokens, last, 1).astype(np.int64)
+        return values[examples.targets.values.reshape(tokens.shape) > 0]
 
     def draw_chunk(self, split: Split, draws: np.random.Generator) -> TokensAndTargets:
         """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.

@@ -6,7 +6,6 @@ al. 2016 (https://arxiv.org/abs/1511.06464). Selective copying, with scattered s
 (https://arxiv.org/abs/2312.00752). One symbol: a needle in a haystack.
 """
 
-import functools
 import itertools
 import math
 
@@ -31,19 +30,6 @@ from longspan.tasks.synthetic.generated import GeneratedOptions, GeneratedTask
 
 MARKER = 1
 _FIRST_FILLER = 2  # ids 0 and 1 are padding and the marker
-
-
-def _predict_by_symbol_counts(
-    options: "SymbolChecks", train: Examples, examples: Examples
-) -> np.ndarray:
-    """Return the most frequent symbol of the example at every marker; nothing is fitted.
-
-    Of symbols that occur equally often, the lowest.
-    """
-    tokens = examples.tokens.values
-    symbols = tokens[tokens >= options.first_symbol].astype(np.int64) - options.first_symbol
-    rows = symbols.reshape(-1, options.count)
-    return np.array([np.bincount(row).argmax() for row in rows]).repeat(options.count)
 
 
 class SymbolChecks:
@@ -147,11 +133,6 @@ class CopyingTask(GeneratedTask):
     )
 
     @property
-    def vocab_size(self) -> int:
-        """Number of token ids, padding included."""
-        return self.options.vocabulary
-
-    @property
     def num_classes(self) -> int:
         """Number of symbols."""
         return self.options.symbols
@@ -165,9 +146,20 @@ class CopyingTask(GeneratedTask):
             Rule(
                 name="most frequent symbol",
                 summary="the most frequent symbol of the example, at every marker",
-                predict=functools.partial(_predict_by_symbol_counts, self.options),
+                predict=self._predict_by_symbol_counts,
             ),
         )
+
+    def _predict_by_symbol_counts(self, train: Examples, examples: Examples) -> np.ndarray:
+        """Return the most frequent symbol of the example at every marker; nothing is fitted.
+
+        Of symbols that occur equally often, the lowest.
+        """
+        options = self.options
+        tokens = examples.tokens.values
+        symbols = tokens[tokens >= options.first_symbol].astype(np.int64) - options.first_symbol
+        rows = symbols.reshape(-1, options.count)
+        return np.array([np.bincount(row).argmax() for row in rows]).repeat(options.count)
 
     def draw_chunk(self, split: Split, draws: np.random.Generator) -> TokensAndTargets:
         """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.

@@ -35,6 +35,11 @@ class GeneratedTask(Task):
     options: GeneratedOptions
 
     @property
+    def vocab_size(self) -> int:
+        """Number of token ids, padding included: `vocabulary` of the options, if they have it."""
+        return getattr(self.options, "vocabulary", self.info.vocab_size)
+
+    @property
     def chance(self) -> float:
         """Accuracy of a uniform guess."""
         return 1 / self.num_classes

@@ -87,11 +87,6 @@ class MemorizationTask(GeneratedTask):
     )
 
     @property
-    def vocab_size(self) -> int:
-        """Number of token ids, padding included."""
-        return self.options.vocabulary
-
-    @property
     def num_classes(self) -> int:
         """Number of values."""
         return self.options.values

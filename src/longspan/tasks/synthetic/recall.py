@@ -15,7 +15,6 @@ is always a query, and no value occurs after the pairs: the answer can be read f
 by causal and by bidirectional models.
 """
 
-import functools
 import textwrap
 
 import numpy as np
@@ -39,15 +38,6 @@ from longspan.tasks.synthetic.generated import GeneratedOptions, GeneratedTask
 
 BLANK = 1
 _FIRST_KEY = 2  # ids 0 and 1 are padding and the blank
-
-
-def _predict_by_last_value(
-    options: "RecallOptions", train: Examples, examples: Examples
-) -> np.ndarray:
-    """Return the value of the last pair at every query; nothing is fitted."""
-    tokens = examples.tokens.values.reshape(-1, options.length)
-    last = tokens[:, options.head - 1].astype(np.int64) - options.values
-    return last.repeat(options.num_queries)
 
 
 @settings
@@ -177,11 +167,6 @@ class RecallTask(GeneratedTask):
     )
 
     @property
-    def vocab_size(self) -> int:
-        """Number of token ids, padding included."""
-        return self.options.vocabulary
-
-    @property
     def num_classes(self) -> int:
         """Number of values."""
         return self.options.values
@@ -193,9 +178,16 @@ class RecallTask(GeneratedTask):
             Rule(
                 name="last value",
                 summary="the value that was bound last, at every query",
-                predict=functools.partial(_predict_by_last_value, self.options),
+                predict=self._predict_by_last_value,
             ),
         )
+
+    def _predict_by_last_value(self, train: Examples, examples: Examples) -> np.ndarray:
+        """Return the value of the last pair at every query; nothing is fitted."""
+        options = self.options
+        tokens = examples.tokens.values.reshape(-1, options.length)
+        last = tokens[:, options.head - 1].astype(np.int64) - options.values
+        return last.repeat(options.num_queries)
 
     def draw_chunk(self, split: Split, draws: np.random.Generator) -> TokensAndTargets:
         """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.

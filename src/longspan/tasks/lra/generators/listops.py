@@ -233,12 +233,6 @@ def _chunk(grammar: Grammar, state: np.uint64, candidates: int = _CHUNK) -> Exam
     # numba takes a while to import
     from longspan.tasks.lra.generators._listops_compiled import draw_chunk
 
-    tokens, offsets, labels = draw_chunk(
-        state,
-        candidates,
-        grammar.max_depth,
-        grammar.max_args,
-        grammar.min_length,
-        grammar.max_length,
-    )
+    bounds = dataclasses.astuple(grammar)
+    tokens, offsets, labels = draw_chunk(state, candidates, *bounds)
     return Examples(tokens=Ragged(tokens, offsets), labels=labels)
