@@ -1,8 +1,9 @@
 """Runs in several processes; one launch executes a list of cases.
 
 A case is `{"runs": ..., "cache": ..., "mechanism": ...}` and optionally `changes`, `parallel`,
-`tokens` (use the copying task), `stream` (name of a toy stream) with its `options`, `kill` (step at
-which the main process is killed) and `blind` (other processes find no cache).
+`tokens` (use the copying task), `stream` (name of a toy stream) with its `options`, `toy` (class of
+`toy_heads`), `kill` (step at which the main process is killed) and `blind` (other processes find no
+cache).
 """
 
 import dataclasses
@@ -100,6 +101,8 @@ def prepare(case):
     )
     if "stream" in case:
         return prepare_stream(experiment, cache, case["stream"], case.get("options", {}))
+    if "toy" in case:
+        return prepare_toy(experiment, cache, case["toy"])
     if not case.get("tokens"):
         return experiment, tiny.listops(cache)
     task = build("copying", COPYING)
@@ -117,6 +120,19 @@ def prepare_stream(experiment, cache, name, options):
     task = build(name, options)
     task.open(cache)
     config = dataclasses.replace(experiment.config, task=configure(name, options))
+    return dataclasses.replace(experiment, config=config), task
+
+
+def prepare_toy(experiment, cache, name):
+    """Return the experiment on the small task of a head, and the open task, which is registered."""
+    import toy_heads
+    from longspan.tasks import TASKS, build, configure
+
+    cls = getattr(toy_heads, name)
+    TASKS.setdefault(cls.info.name, cls)
+    task = build(cls.info.name, {})
+    task.open(cache)
+    config = dataclasses.replace(experiment.config, task=configure(cls.info.name, {}))
     return dataclasses.replace(experiment, config=config), task
 
 

@@ -20,6 +20,16 @@ def test_classes_count_as_the_training_wrote_them():
     assert str(scores).startswith("3 texts with a target: accuracy 0.667")
 
 
+def test_texts_of_one_class_have_no_auc():
+    """JSON has no number for it."""
+    predictions = name_predictions(LOGITS, ["a", "b", "c"], "class", 0.5)
+    scores = score_predictions(predictions, ["a"] * 4, 0.5)
+    assert scores.metrics["auc"] is None
+    assert "accuracy 0.500" in str(scores)
+    assert "auc –" in str(scores)
+    assert all(x is None or np.isfinite(x) for x in scores.metrics.values())
+
+
 @pytest.mark.parametrize("separator", [";", "|", ","])
 def test_labels_have_any_separator_that_no_name_has(separator):
     predictions = name_predictions(LOGITS - 1.5, ["a", "b", "c d"], "labels", 0.5)

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 import many
 import tiny
+import toy_heads
 from exactness import assert_bitwise_equal
 from longspan.arena import make_model
 from longspan.attention import MECHANISMS
@@ -27,11 +28,12 @@ from longspan.errors import (
     RunError,
     UnknownNameError,
 )
+from longspan.models import LongspanModel
 from longspan.results import load_result
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.distributed import group as process_group
-from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
-from longspan.training.distributed.sharding import check_config
+from longspan.training.distributed.group import PARALLELISM, SINGLE_PROCESS, ProcessGroup
+from longspan.training.distributed.sharding import check_config, parts_in_shards
 
 # With a large epsilon, steps of AdamW depend on the magnitude of the gradient.
 LARGE_EPSILON = {
@@ -264,6 +266,19 @@ def test_context_parallel_processes_receive_all_rows():
         assert rows_of(ProcessGroup(2, rank, "context"), 5, 2) == list(range(5))
 
 
+@pytest.mark.parametrize("cls", [x for x in toy_heads.TOYS if x is not toy_heads.ToyTextToText])
+def test_every_text_is_read_in_shards_of_positions(cls, registries, tmp_path):
+    case = {"mechanism": "full", "toy": cls.__name__, "cache": str(tmp_path)}
+    model = make_model(*many.prepare(case))
+    assert parts_in_shards(model) == [x for x in model.modules() if isinstance(x, LongspanModel)]
+
+
+def test_encoder_is_read_in_shards_and_its_decoder_whole(registries, tmp_path):
+    case = {"mechanism": "full", "toy": "ToyTextToText", "cache": str(tmp_path)}
+    model = make_model(*many.prepare(case))
+    assert parts_in_shards(model) == [model.model.encoder]
+
+
 def test_rank_seeds_differ_and_rank_0_has_seed_of_run():
     seeds = [
         ProcessGroup(4, rank, "ddp").rank_seed(seed) for seed in range(50) for rank in range(4)
@@ -406,6 +421,23 @@ def test_every_mechanism_trains_in_three_processes(server, tiny_cache, tmp_path,
     for name in cases:
         many.run_case(both[1][name])
         check_equal(both[0][name], both[1][name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parallelism", PARALLELISM)
+def test_every_head_trains_in_two_processes(server, registries, tmp_path, parallelism):
+    """Under ddp and fsdp, a process compares its queries with its own documents alone."""
+    compares = toy_heads.ToyRetrieval if parallelism != "context" else None
+    case = {"mechanism": "full", "parallel": parallelism, "changes": TWO_LAYERS}
+    cases = {x.__name__: {**case, "toy": x.__name__} for x in toy_heads.TOYS if x is not compares}
+    both = [assign_folders(cases, tmp_path, tmp_path / number) for number in ("two", "one")]
+    (tmp_path / "two").mkdir()
+    many.launch(server, 2, list(both[0].values()), tmp_path / "two")
+    for name in cases:
+        many.run_case(both[1][name])
+        losses = [record(x[name]).curve[-1].train_loss for x in both]
+        assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+        torch.testing.assert_close(*(weights(x[name]) for x in both), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention import LayerInput
-from longspan.attention.ops.linear_maps import linear_part
+from longspan.attention.ops.linear_maps import base_map, effective_map, linear_part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Projection:
     """Rows of a linear map that are the projection to queries, keys or values.
 
     Attributes:
-        name: name of the `nn.Linear` within the attention module.
+        name: name of the `nn.Linear`, or of its adapter, within the attention module.
         start: first row; greater than 0 in a map to queries, keys and values at once.
         stop: row after the last.
     """
@@ -25,14 +25,15 @@ class Projection:
     stop: int
 
     def linear(self, module: nn.Module) -> nn.Linear:
-        """Return the linear map that has these rows."""
-        layer = module.get_submodule(self.name)
-        assert isinstance(layer, nn.Linear)
+        """Return the linear map that has these rows, without adapters."""
+        layer = base_map(module.get_submodule(self.name))
+        assert layer is not None
         return layer
 
     def copy(self, module: nn.Module, repeats: int, head_dim: int) -> nn.Linear:
-        """Return these rows as a map of their own, with each head repeated."""
-        linear, rows = self.linear(module), slice(self.start, self.stop)
+        """Return these rows as a map of their own, with each head repeated, adapters included."""
+        linear = effective_map(module.get_submodule(self.name))
+        rows = slice(self.start, self.stop)
         width = (self.stop - self.start) * repeats
         dtype = linear.weight.dtype
         target = nn.Linear(linear.in_features, width, linear.bias is not None, "cpu", dtype)
@@ -53,7 +54,7 @@ def _repeat_rows(x: Tensor, repeats: int, head_dim: int) -> Tensor:
 def find_projection(
     module: nn.Module, outputs: dict[nn.Module, Tensor], heads: Tensor
 ) -> Projection | None:
-    """Find the linear map of a module whose output these heads (B, H, T, D) are.
+    """Find the linear map of a module, or its adapter, whose output these heads (B, H, T, D) are.
 
     Only the first token is compared, whose rotary embedding changes nothing. Maps whose output is
     normalized or interleaved before it becomes heads are not found.

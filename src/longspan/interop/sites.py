@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from longspan.attention import Attention, build
+from longspan.attention.ops.linear_maps import base_map
 from longspan.errors import InputError
 from longspan.interop.calls import AttentionFunction, Choice, Request, find_causality
 from longspan.interop.masks import create_padding_mask
@@ -123,12 +124,15 @@ def find_sites(model: PreTrainedModel) -> list[Site]:
 
 @contextlib.contextmanager
 def _probing(model: PreTrainedModel) -> Iterator[None]:
-    """Run in evaluation mode with the probe as attention, and record outputs of linear maps."""
+    """Run in evaluation mode with the probe as attention, and record outputs of linear maps.
+
+    An adapter stands in the place of a map, and comes before it among the modules.
+    """
 
     def record(linear: nn.Module, inputs: Any, output: Tensor) -> None:
         _OUTPUTS.get()[linear] = output
 
-    modules = [x for x in model.modules() if isinstance(x, nn.Linear)]
+    modules = [x for x in model.modules() if base_map(x) is not None]
     hooks = [x.register_forward_hook(record) for x in modules]
     training = [x for x in model.modules() if x.training]
     configs = [x.config for x in model.modules() if isinstance(x, PreTrainedModel)]

@@ -6,6 +6,8 @@ from typing import Any
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface, PretrainedConfig
 
+from longspan.attention import Attention
+from longspan.errors import InputError
 from longspan.interop.building import Recipe
 from longspan.interop.calls import AttentionFunction, Choice, Request
 from longspan.interop.masks import create_padding_mask
@@ -84,7 +86,8 @@ class Swapped(nn.Module):
         for letter, projection in self.spec.projections.items():
             linear = projection.linear(module)
             if letter not in inputs and projection.stop - projection.start == linear.out_features:
-                self.frozen += [p for p in linear.parameters() if p.requires_grad]
+                adapted = module.get_submodule(projection.name)
+                self.frozen += [p for p in adapted.parameters() if p.requires_grad]
         for parameter in self.frozen:
             parameter.requires_grad_(False)
         if self.recorder is not None:
@@ -96,7 +99,8 @@ class Swapped(nn.Module):
         """Return the mechanism and the inputs of this call."""
         # Mechanisms without weights have none to drop; the report of the swap says so.
         dropped = request.dropout if self.mechanism.traits.weight_dropout else 0.0
-        self.mechanism.weight_dropout = dropped
+        for mechanism in _mechanisms(self.mechanism):
+            mechanism.weight_dropout = dropped
         extra: dict[str, Any] = {}
         if self.recorder is not None:
             states, spec = self.recorder.take(), self.spec
@@ -105,6 +109,13 @@ class Swapped(nn.Module):
                 module, states, *maps, spec.heads, spec.head_dim
             )
         return Choice(self.mechanism, self.spec.recipe.global_positions, extra)
+
+
+def _mechanisms(module: nn.Module) -> list[Attention]:
+    """Return a mechanism, or its copies in a module of peft that trains one (modules_to_save)."""
+    if isinstance(module, Attention):
+        return [module]
+    return [y for x in module.children() for y in _mechanisms(x)]
 
 
 def detach(module: nn.Module) -> None:
@@ -127,8 +138,14 @@ def record_swaps(model: nn.Module) -> dict[str, dict[str, Any]]:
 
 def _choose(module: nn.Module, request: Request) -> Choice:
     swapped = getattr(module, _ATTRIBUTE, None)
-    if not isinstance(swapped, Swapped):
+    if swapped is None:
         return choose_full(module, request)
+    if not isinstance(swapped, Swapped):
+        raise InputError(
+            f"{type(swapped).__name__} stands in the place of the mechanism of "
+            f"{type(module).__name__}; to train it beside adapters of peft, pass "
+            "modules_to_save=['mechanism']"
+        )
     return swapped.choose(module, request)
 
 

@@ -63,7 +63,8 @@ def swap(
     of its configuration, which records the swap.
 
     Args:
-        model: model whose attention modules call transformers' AttentionInterface.
+        model: model whose attention modules call transformers' AttentionInterface; with adapters of
+            peft or without.
         attention: key in `MECHANISMS`.
         layers: positions of the modules to replace, in the order of calls; None: all. Several swaps
             give layers different mechanisms; a module that has a mechanism gets the new one.
@@ -89,6 +90,7 @@ def swap(
             f"swap changes a model of transformers, got {type(model).__name__}; in other models "
             "replace the attention module itself, such as by longspan.nn.MultiheadAttention"
         )
+    whole, model = model, _without_adapters(model)
     check_mechanism(attention, options, backend)
     recipe = Recipe(attention, options, backend, max_length, tuple(global_positions))
     sites = find_sites(model)
@@ -100,7 +102,7 @@ def swap(
         reasons = "; ".join(f"{name}: {reason}" for name, reason in exclusions.items())
         raise InputError(f"{type(model).__name__} has no attention to replace: {reasons}")
     swaps = [(site, _make(site, recipe, model)) for site in targets]
-    _take_own_config(model)
+    _take_own_config(whole)
     set_implementation(model, SWAPPED)
     for site, swapped in swaps:
         device = next(site.module.parameters()).device
@@ -109,6 +111,12 @@ def swap(
     setattr(model.config, FIELD, record_swaps(model.base_model))
     gained = {site.name: sum(p.numel() for p in x.parameters()) for site, x in swaps}
     return SwapReport(attention, gained, exclusions, _notes(model, [x for _, x in swaps]))
+
+
+def _without_adapters(model: PreTrainedModel) -> PreTrainedModel:
+    """Return the model of transformers within one of peft, whose adapters are in its modules."""
+    unwrap = getattr(model, "get_base_model", None)
+    return model if unwrap is None else unwrap()
 
 
 def _take_own_config(model: PreTrainedModel) -> None:

@@ -12,13 +12,17 @@ from longspan.errors import DataError
 
 
 class NewScores(NamedTuple):
-    """Metrics of predictions, and the number of texts that have a target."""
+    """Metrics of predictions, and the number of texts that have a target.
 
-    metrics: dict[str, float]
+    A metric without a value, as the AUC of texts of one class, is None.
+    """
+
+    metrics: dict[str, float | None]
     texts: int
 
     def __str__(self) -> str:
-        values = ", ".join(f"{name} {value:.3f}" for name, value in self.metrics.items())
+        shown = {name: "–" if x is None else f"{x:.3f}" for name, x in self.metrics.items()}
+        values = ", ".join(f"{name} {x}" for name, x in shown.items())
         return f"{self.texts:,} texts with a target: {values}"
 
 
@@ -47,7 +51,8 @@ def score_predictions(
     scores = scores[:, 0] if kind == "number" else scores
     metrics = choose_metrics(None, kind)
     values = {x: compute_metric(x, truth, scores, kind, threshold) for x in metrics}
-    return NewScores(values, len(rows))
+    finite = {name: x if np.isfinite(x) else None for name, x in values.items()}
+    return NewScores(finite, len(rows))
 
 
 def _kind(predictions: Predictions) -> Kind:

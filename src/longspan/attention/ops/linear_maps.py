@@ -23,6 +23,30 @@ def is_plain(module: nn.Module) -> bool:
     )
 
 
+def base_map(module: nn.Module | None) -> nn.Linear | None:
+    """Return the linear map that a module is, or that it adapts as those of peft do, or None."""
+    while isinstance(module, nn.Module) and not isinstance(module, nn.Linear):
+        module = getattr(module, "base_layer", None)
+    return module if isinstance(module, nn.Linear) else None
+
+
+def effective_map(layer: nn.Module) -> nn.Linear:
+    """Return a linear map, or one that computes what an adapter in its place does."""
+    if isinstance(layer, nn.Linear):
+        return layer
+    base, training = cast(nn.Linear, base_map(layer)), layer.training
+    layer.eval()  # without dropout of the adapter
+    with torch.no_grad():
+        bias = layer(base.weight.new_zeros(1, base.in_features))
+        rows = layer(torch.eye(base.in_features).to(base.weight)) - bias
+    layer.train(training)
+    whole = nn.Linear(base.in_features, base.out_features, base.bias is not None, "meta")
+    whole.weight = nn.Parameter(rows.mT, requires_grad=False)
+    if base.bias is not None:
+        whole.bias = nn.Parameter(bias[0], requires_grad=False)
+    return whole
+
+
 def apply_map(layer: nn.Module, x: Float[Tensor, "*B M"]) -> Float[Tensor, "*B N"]:
     """Apply a linear map in the dtype of x, or what stands in its place in that of its weights."""
     if not is_plain(layer):

@@ -1,7 +1,6 @@
 """Models and optimizers across processes: DDP, FSDP and context parallel, and whole state dicts."""
 
 from collections import Counter
-from typing import cast
 
 import torch
 from accelerate import Accelerator
@@ -60,7 +59,8 @@ def wrap_model(model: PreTrainedModel, accelerator: Accelerator, group: ProcessG
         _shard_model(model, group)
         return accelerator.prepare_model(model, evaluation_mode=True)
     if group.parallelism == "context":
-        cast(LongspanModel, model.base_model).enable_context_parallel(None)
+        for part in parts_in_shards(model):
+            part.enable_context_parallel(None)
     # Buffers hold random features and the like, which are equal in all processes already.
     buffers = [name for name, _ in model.named_buffers()]
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, buffers)
@@ -70,6 +70,15 @@ def wrap_model(model: PreTrainedModel, accelerator: Accelerator, group: ProcessG
         # Only then: the search for unused parameters walks the graph in every step.
         accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
     return accelerator.prepare(model)
+
+
+def parts_in_shards(model: PreTrainedModel) -> list[LongspanModel]:
+    """Return the Transformers whose positions are sharded: all but the decoder behind an encoder.
+
+    That one computes a target in every process, from the states that its encoder gathers.
+    """
+    parts = [x for x in model.modules() if isinstance(x, LongspanModel)]
+    return [x for x in parts if not (model.config.is_encoder_decoder and x.config.is_decoder)]
 
 
 def _shard_model(model: PreTrainedModel, group: ProcessGroup) -> None:
