@@ -119,7 +119,7 @@ def import_questions(
     questions = {split: _questions(each) for split, each in sorted(splits.items())}
     rows = [row for each in questions.values() for row in each]
     content = json.dumps([splits[x] for x in sorted(splits)], ensure_ascii=False)
-    files = {SPLITS[x]: _file_name(y) for x, y in sources.items()}
+    files: dict[str, str] = {SPLITS[x]: _file_name(y) for x, y in sources.items()}
     files |= {SPLITS[x]: f"{share:g} of the documents" for x, share in shares.items()}
     described = QuestionsDescription(
         name=name,
