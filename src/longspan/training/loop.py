@@ -2,7 +2,9 @@
 
 Batch n depends on (seed, n) alone and the random state of dropout is in the checkpoint, so a run
 that was killed and resumed ends with the metrics of an uninterrupted one. Several processes train
-as one would: each gradient is that of the whole batch, each number that of all processes.
+as one would: each gradient is that of the whole batch, each number that of all processes. Exempt
+are auxiliary losses, which are means over the tokens of a microbatch, and negatives of retrieval,
+which are those of its documents.
 """
 
 import contextlib
