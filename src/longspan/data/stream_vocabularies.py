@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from longspan.data.tokenizers import ByteTokenizer
+from longspan.data.tokenizers import ByteTokenizer, code_points
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import OptionError
 
@@ -153,7 +153,7 @@ class CharacterVocabulary(StreamVocabulary):
         Raises:
             OptionError: the alphabet lacks one.
         """
-        ids = self._ids[_code_points(text)]
+        ids = self._ids[code_points(text)]
         if not ids.all():
             missing = text[int(np.argmin(ids))]
             raise OptionError(
@@ -171,7 +171,7 @@ class CharacterVocabulary(StreamVocabulary):
     def _ids(self) -> np.ndarray:
         """The id of every code point; 0 of those that are not in the alphabet."""
         ids = np.zeros(_CODE_POINTS, self.dtype)
-        ids[_code_points(self.alphabet)] = np.arange(1, self.size)
+        ids[code_points(self.alphabet)] = np.arange(1, self.size)
         return ids
 
 
@@ -320,10 +320,6 @@ def _kinds(decoder: dict[str, Any] | None) -> set[str]:
     if decoder is None:
         return set()
     return {decoder["type"]}.union(*(_kinds(part) for part in decoder.get("decoders", ())))
-
-
-def _code_points(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode("utf-32-le"), "<u4")
 
 
 def _abbreviate(alphabet: str) -> str:

@@ -85,7 +85,9 @@ class CharacterTokenizer:
         """
         counts = np.zeros(sys.maxunicode + 1, np.int64)
         for text, repeats in texts:
-            characters, times = np.unique(_code_points(text, length - end), return_counts=True)
+            characters, times = np.unique(
+                code_points(text.decode()[: length - end]), return_counts=True
+            )
             counts[characters] += times * repeats
         frequent = np.flatnonzero(counts >= minimum)
         # a stable order keeps characters of one frequency in the order of their code points
@@ -100,7 +102,7 @@ class CharacterTokenizer:
 
     def encode(self, text: bytes, length: int) -> np.ndarray:
         """Return at most `length` ids (uint8) of a UTF-8 text, the end symbol included."""
-        ids = self._ids[_code_points(text, length - self.end)]
+        ids = self._ids[code_points(text.decode()[: length - self.end])]
         return np.append(ids, np.uint8(END)) if self.end else ids
 
     def decode(self, ids: np.ndarray) -> str:
@@ -116,9 +118,7 @@ class CharacterTokenizer:
     def _ids(self) -> np.ndarray:
         """The id of every code point."""
         ids = np.full(sys.maxunicode + 1, UNKNOWN, np.uint8)
-        ids[_code_points(self.characters.encode(), len(self.characters))] = np.arange(
-            _FIRST, _FIRST + len(self.characters)
-        )
+        ids[code_points(self.characters)] = np.arange(_FIRST, _FIRST + len(self.characters))
         return ids
 
 
@@ -204,6 +204,6 @@ def _fill(symbols: tuple[str, ...], vocab_size: int) -> tuple[str, ...]:
     return symbols + (_NO_TEXT,) * (vocab_size - len(symbols))
 
 
-def _code_points(text: bytes, length: int) -> np.ndarray:
-    """Return the code points of the first `length` characters of a UTF-8 text."""
-    return np.frombuffer(text.decode()[:length].encode("utf-32-le"), "<u4")
+def code_points(text: str) -> np.ndarray:
+    """Return the code point of each character."""
+    return np.frombuffer(text.encode("utf-32-le"), "<u4")

@@ -29,7 +29,6 @@ from longspan.files import explain_read_error, file_sha256, read_file
 from longspan.metrics.coreference import Mention
 
 PublishedSplit = Literal["train", "development", "test"]
-_PUBLISHED_SPLITS: tuple[PublishedSplit, ...] = ("train", "development", "test")
 
 URL = "https://conll.cemantix.org/2012/data.html"
 
@@ -103,12 +102,12 @@ def find(data: Path | None, language: str = "english") -> ConllFiles:
     ]
     for root in roots:
         joined = {
-            split: tuple(sorted(root.glob(f"{_SHORT[split]}.{language}.*{_SUFFIX}")))[:1]
-            for split in _PUBLISHED_SPLITS
+            split: tuple(sorted(root.glob(f"{short}.{language}.*{_SUFFIX}")))[:1]
+            for split, short in _SHORT.items()
         }
         separate = {
             split: tuple(sorted((root / split).glob(f"data/{language}/annotations/**/*{_SUFFIX}")))
-            for split in _PUBLISHED_SPLITS
+            for split in _SHORT
         }
         for files in (joined, separate):
             if all(files.values()):

@@ -51,20 +51,6 @@ def _read_labels(path: Path) -> np.ndarray:
     return column.to_numpy()
 
 
-def read_images(path: Path, side: int, count: int) -> Iterator[np.ndarray]:
-    """Yield the pixels of `count` images at a time: (n, 3, side * side) uint8, row by row.
-
-    Raises:
-        DataError: an image is damaged or of another size; the message names the row.
-    """
-    first = 0
-    for contents in _read_contents(path, count):
-        yield np.stack(
-            [_decode(raw, side, f"{path}: row {row}") for row, raw in enumerate(contents, first)]
-        )
-        first += len(contents)
-
-
 def _read_contents(path: Path, count: int) -> Iterator[list[bytes]]:
     """Yield `count` encoded images at a time; a missing one is empty."""
     name = _image_column(path)
@@ -89,16 +75,20 @@ def _image_column(path: Path) -> str:
     return columns[0]
 
 
-def _decode(raw: bytes, side: int, where: str) -> np.ndarray:
-    """Return the pixels (3, side * side) of one image."""
+def _decode(raw: bytes, where: str) -> np.ndarray:
+    """Return the pixels (3, 1024) of one image.
+
+    Raises:
+        DataError: it is damaged or of another size; the message names the row.
+    """
     try:
         with Image.open(io.BytesIO(raw), formats=("PNG", "JPEG")) as image:
             size = image.size
-            colors = np.asarray(image.convert("RGB")) if size == (side, side) else None
+            colors = np.asarray(image.convert("RGB")) if size == (SIDE, SIDE) else None
     except (OSError, SyntaxError, ValueError) as error:
         raise DataError(f"{where} is damaged or no PNG or JPEG ({error})") from error
     if colors is None:
-        raise DataError(f"{where} is {size[0]} x {size[1]} pixels, expected {side} x {side}")
+        raise DataError(f"{where} is {size[0]} x {size[1]} pixels, expected {SIDE} x {SIDE}")
     return colors.reshape(-1, 3).T
 
 
@@ -337,15 +327,17 @@ def _read_parquet(source: CifarFiles, split: SourceSplit) -> Iterator[CifarImage
     is_reordered = split == "train" and source.order == "hub"
     first = 0  # row of the split
     for path in source.files[split]:
-        labels, start = _read_labels(path), first
-        for pixels in read_images(path, SIDE, _CHUNK):
-            rows = official_rows = np.arange(first, first + len(pixels))
+        labels, start = _read_labels(path), 0
+        for contents in _read_contents(path, _CHUNK):
+            end = start + len(contents)
+            images = [_decode(raw, f"{path}: row {row}") for row, raw in enumerate(contents, start)]
+            rows = np.arange(first, first + len(contents))
             if is_reordered:
-                official_rows = (_HUB_BATCHES[rows // _BATCH] - 1) * _BATCH + rows % _BATCH
+                rows = (_HUB_BATCHES[rows // _BATCH] - 1) * _BATCH + rows % _BATCH
             yield CifarImages(
                 split=split,
-                rows=official_rows,
-                pixels=pixels,
-                labels=_check_classes(labels[rows - start], str(path)),
+                rows=rows,
+                pixels=np.stack(images),
+                labels=_check_classes(labels[start:end], str(path)),
             )
-            first += len(pixels)
+            start, first = end, first + len(contents)

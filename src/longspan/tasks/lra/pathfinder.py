@@ -208,7 +208,7 @@ class ContourTask(PixelTask):
                 name="distance of markers",
                 summary="the most frequent label of 20,000 training images with markers as far "
                 "apart, in pixels",
-                predict=functools.partial(_predict_by_marker_distance, self.settings),
+                predict=self._predict_by_marker_distance,
             ),
         )
 
@@ -246,11 +246,25 @@ class ContourTask(PixelTask):
 
         All long contours have equally many paddles, so one whose ends are near winds most.
         """
-        distance = _marker_distances(examples.tokens.values, self.settings)
+        distance = self._marker_distances(examples.tokens.values)
         return [
             *group_by_quantiles("distance of markers", distance, 3, " px"),
             _group_by_contour(distance, examples.labels == 1),
         ]
+
+    def _predict_by_marker_distance(self, train: Examples, examples: Examples) -> np.ndarray:
+        """Return the most frequent training label of the distance between the markers."""
+        rows = sample_rows(len(train), _NUM_FITTED)
+        pixels = train.tokens.values.reshape(len(train), -1)[rows]
+        train_distances = self._marker_distances(pixels)
+        distances = self._marker_distances(examples.tokens.values)
+        return most_frequent_labels(train_distances, train.labels[rows], distances)
+
+    def _marker_distances(self, pixels: np.ndarray) -> np.ndarray:
+        """Return the distance between the markers of each image, in whole pixels, (N,)."""
+        images = pixels.reshape(-1, self.side, self.side)
+        first, second = find_markers(images, self.settings.marker_radius).swapaxes(0, 1)
+        return np.rint(np.hypot(*(first - second).T)).astype(np.int64)
 
     def annotated_image(self, split: Split, row: int) -> AnnotatedImage | None:
         """Return a generated image with its contours and markers; None for the release."""
@@ -434,25 +448,6 @@ class PathX(ContourTask):
             "failed to learn and stayed at chance."
         ),
     )
-
-
-def _predict_by_marker_distance(
-    settings: PathfinderSettings, train: Examples, examples: Examples
-) -> np.ndarray:
-    """Return the most frequent training label of the distance between the markers."""
-    rows = sample_rows(len(train), _NUM_FITTED)
-    pixels = train.tokens.values.reshape(len(train), -1)[rows]
-    train_distances, distances = (
-        _marker_distances(values, settings) for values in (pixels, examples.tokens.values)
-    )
-    return most_frequent_labels(train_distances, train.labels[rows], distances)
-
-
-def _marker_distances(pixels: np.ndarray, settings: PathfinderSettings) -> np.ndarray:
-    """Return the distance between the markers of each image, in whole pixels, (N,)."""
-    images = pixels.reshape(-1, settings.resolution, settings.resolution)
-    first, second = find_markers(images, settings.marker_radius).swapaxes(0, 1)
-    return np.rint(np.hypot(*(first - second).T)).astype(np.int64)
 
 
 def _group_by_contour(distance: np.ndarray, is_joined: np.ndarray) -> Grouping:

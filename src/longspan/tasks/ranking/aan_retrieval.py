@@ -11,7 +11,7 @@ Papers that cite each other, or have one text, are in one split.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +64,13 @@ def collect_citations(
         if done % 1000 == 0:
             progress(done)
     documents, names, numbers = sort_documents(
-        papers.texts.ragged(), papers.names, scratch / "documents"
+        papers.texts.ragged(), list(papers.ids), scratch / "documents"
     )
     cited: dict[int, list[int]] = defaultdict(list)
     for one, other in sorted((int(numbers[a]), int(numbers[b])) for a, b in papers.citations):
         cited[one].append(other)
-    queries = _split_queries(cited, names, documents)
+    digests = dict(zip(numbers.tolist(), papers.digests, strict=True))
+    queries = _split_queries(cited, names, documents, digests)
     facts = {
         "papers_with_several_texts": len(papers.several),
         "self_citations": papers.num_self_citations,
@@ -83,7 +84,6 @@ class _Papers:
     def __init__(self, path: Path):
         self.texts = SequenceWriter(path, np.uint8)
         self.ids: dict[str, int] = {}
-        self.names: list[str] = []
         self.digests: list[bytes] = []
         self.several: set[int] = set()
         self.citations: set[tuple[int, int]] = set()
@@ -102,8 +102,7 @@ class _Papers:
     def _add_paper(self, name: str, text: bytes) -> int:
         digest = hashlib.blake2b(text, digest_size=16).digest()
         number = self.ids.setdefault(name, len(self.ids))
-        if number == len(self.names):
-            self.names.append(name)
+        if number == len(self.digests):
             self.digests.append(digest)
             self.texts.add(np.frombuffer(text, np.uint8))
         elif digest != self.digests[number]:
@@ -112,13 +111,18 @@ class _Papers:
 
 
 def _split_queries(
-    cited: dict[int, list[int]], names: Sequence[str], documents: Ragged
+    cited: dict[int, list[int]],
+    names: Sequence[str],
+    documents: Ragged,
+    digests: Mapping[int, bytes],
 ) -> dict[str, Queries]:
-    """Return the citing papers of each split."""
+    """Return the citing papers of each split; equal digests are those of equal texts."""
     citing_papers = sorted(cited)
     pairs = {(one, other) for one in citing_papers for other in cited[one]}
     links = [pair for pair in pairs if pair[::-1] in pairs]
-    groups = group_queries(citing_papers, [*links, *_equal_texts(citing_papers, documents)])
+    first: dict[bytes, int] = {}
+    equal = [(first.setdefault(digests[row], row), row) for row in citing_papers]
+    groups = group_queries(citing_papers, [*links, *equal])
     keys = [(names[group],) for group in groups]
     try:
         assigned = assign_splits(keys, np.zeros(len(keys), np.int8), HELD_OUT)
@@ -133,16 +137,6 @@ def _split_queries(
             self_documents=rows,
         )
     return queries
-
-
-def _equal_texts(rows: Sequence[int], documents: Ragged) -> list[tuple[int, int]]:
-    """Return the pairs of a document and the first one with the same text."""
-    first: dict[bytes, int] = {}
-    pairs = []
-    for row in rows:
-        digest = hashlib.blake2b(documents[row].tobytes(), digest_size=16).digest()
-        pairs.append((first.setdefault(digest, row), row))
-    return [(one, other) for one, other in pairs if one != other]
 
 
 @settings
