@@ -77,10 +77,7 @@ def score_documents(
         raise OptionError(f"{record} was trained on {task.info.name}, which is no import of texts")
     kind = cast(Kind, task.description.kind)
     splits = load_splits(task.folder, task.description)
-    # Classes, (N,), which labels apply, (N, C) bool, or numbers, (N,).
-    targets = {name: x.targets for name, x in splits.items()}
-    if task.is_multi_label:
-        targets = {name: label_matrix(x, task.num_classes) for name, x in targets.items()}
+    targets = {name: _read_targets(x.targets, task) for name, x in splits.items()}
     metrics = choose_metrics(metric, kind)
     scored = _Scored(targets[split], kind, task.description.classes, metrics, threshold)
     scores, texts = predict_split(run, split), {x: y.texts for x, y in splits.items()}
@@ -129,6 +126,11 @@ def _fit_baseline(
         has_words=task.description.has_words,
         class_weight=None if weights == "none" else weights,
     )
+
+
+def _read_targets(targets: np.ndarray, task: OwnTexts) -> np.ndarray:
+    """Return classes, (N,), which labels apply, (N, C) bool, or numbers, (N,)."""
+    return label_matrix(targets, task.num_classes) if task.is_multi_label else targets
 
 
 def check_threshold(threshold: float) -> None:
