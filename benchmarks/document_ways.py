@@ -8,9 +8,9 @@ excerpts, of which the model names the author: the earliest of an author's three
 the next validation, the last test. `longspan finetune --compare` does the rest. The same command
 resumes. Posts fit 640 words, so that they are read whole, and as words alone.
 
-Two further ways start from an encoder with full attention over 512 tokens that is pretrained here
-first, on reviews, papers and the novels of training: the first 512 tokens of a document, and the
-whole, by the same encoder with local attention.
+With `--pretrain`, two further ways start from an encoder with full attention over 512 tokens that
+is pretrained first, for more than an hour, on reviews, papers and the novels of training: the first
+512 tokens of a document, and the whole, by the same encoder with local attention.
 """
 
 import argparse
@@ -60,16 +60,20 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
+    parser.add_argument("--pretrain", action="store_true", help="pretrain an encoder first")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    start = (f"{pretrain(args.data, args.folder)}", *changes(TUNING))
-    for seed in args.seeds:
-        for name in args.sets:
-            options = *SETS[name](args.data, args.folder), "--name", name, "--seed", f"{seed}"
-            new = [(), WORDS] if name == POSTS else [("--compare",)]
-            old = [(*start, *WHOLE)] if name == POSTS else [(*start, *WHOLE), (*start, *HEAD)]
-            for way in (*new, *old):
-                run(args.folder, "finetune", *way, *options)
+    start: tuple[str, ...] = ()
+    if args.pretrain:
+        start = (f"{pretrain(args.data, args.folder)}", *changes(TUNING))
+    for name in args.sets:
+        options = *SETS[name](args.data, args.folder), "--name", name
+        ways: list[tuple[str, ...]] = [(), WORDS] if name == POSTS else [("--compare",)]
+        if start:
+            ways += [(*start, *WHOLE)] if name == POSTS else [(*start, *WHOLE), (*start, *HEAD)]
+        for seed in args.seeds:
+            for way in ways:
+                run(args.folder, "finetune", *way, *options, "--seed", f"{seed}")
     if args.out:
         rows = list(read_rows(args.folder / "runs"))
         record = {"environment": environment(torch.device("cpu")), "rows": rows}

@@ -99,7 +99,7 @@ def decoding(record: dict, title: str = "Decoding after long prefixes") -> list[
         "",
         f"`benchmarks/decoding.py`: causal language models of {record['layers']} layers of width "
         f"{record['width']} decode up to {record['tokens']:,} tokens one by one with their state; "
-        "windows see 512 keys back. Times per token are medians, in turns after all prefixes. "
+        "windows see 512 keys back. Times per token are medians, interleaved over all prefixes. "
         "*Growth* is that of the time from the shortest to the longest prefix; the state is the "
         f"largest memory that it keeps. *Faster* and *smaller* compare with `full` in the same run "
         f"after {longest:,} tokens: its time per token, and its state.",

@@ -1,7 +1,7 @@
 """Metrics of classified documents by name, computed by scikit-learn; classes and calibration."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -128,6 +128,18 @@ def compute_metric(
     metric = METRICS[name]
     read = scores if metric.reads_scores else predict_targets(scores, kind, threshold)
     return float(metric.compute(targets, read))
+
+
+def compute_metrics(
+    names: Iterable[str],
+    targets: np.ndarray,
+    scores: np.ndarray,
+    kind: Kind,
+    threshold: float,
+) -> dict[str, float | None]:
+    """Return metrics by name; None for one without a value, as the AUC of texts of one class."""
+    values = {x: compute_metric(x, targets, scores, kind, threshold) for x in names}
+    return {x: value if np.isfinite(value) else None for x, value in values.items()}
 
 
 def one_hot(targets: np.ndarray, num_classes: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longspan.arena.documents.metrics import Kind, choose_metrics, compute_metric
+from longspan.arena.documents.metrics import Kind, choose_metrics, compute_metrics
 from longspan.arena.predict import Predictions
 from longspan.data.imports.targets import one_spelling, separate_labels
 from longspan.errors import DataError
@@ -49,10 +49,8 @@ def score_predictions(
     columns = [*predictions.by_class.values()] or [np.array(predictions.values, float)]
     scores = np.column_stack(columns)[rows]
     scores = scores[:, 0] if kind == "number" else scores
-    metrics = choose_metrics(None, kind)
-    values = {x: compute_metric(x, truth, scores, kind, threshold) for x in metrics}
-    finite = {name: x if np.isfinite(x) else None for name, x in values.items()}
-    return NewScores(finite, len(rows))
+    metrics = compute_metrics(choose_metrics(None, kind), truth, scores, kind, threshold)
+    return NewScores(metrics, len(rows))
 
 
 def _kind(predictions: Predictions) -> Kind:

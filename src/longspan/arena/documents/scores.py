@@ -15,6 +15,7 @@ from longspan.arena.documents.metrics import (
     calibration_bins,
     choose_metrics,
     compute_metric,
+    compute_metrics,
     one_hot,
     predict_targets,
 )
@@ -163,11 +164,10 @@ def _row(
 ) -> DocumentRow:
     """Return the row of some probabilities or numbers."""
     targets, kind, threshold = scored.targets, scored.kind, scored.threshold
-    values = {x: compute_metric(x, targets, scores, kind, threshold) for x in scored.metrics}
     return DocumentRow(
         name=name,
         options=options,
-        metrics={x: value if np.isfinite(value) else None for x, value in values.items()},
+        metrics=compute_metrics(scored.metrics, targets, scores, kind, threshold),
         seconds=round(float(seconds), 3),
         **({} if kind == "number" else _details(scores, scored)),
     )

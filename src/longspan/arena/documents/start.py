@@ -132,10 +132,11 @@ def _convert(
     """Return the conversion of a checkpoint of transformers, from the cache if it is there."""
     opened = open_source(source, None)
     longest = opened.family.source_length(opened.config)
-    length = choices.changes.get(_LENGTH, longest)
     if _is_measured(task) and _LENGTH not in choices.changes:
         lengths = document_lengths(task, f"tokenizer:{opened.folder}")
-        length = _fitting_length(lengths, longest)
+        changes = {_LENGTH: _fitting_length(lengths, longest), **choices.changes}
+        choices = dataclasses.replace(choices, changes=changes)
+    length = choices.changes.get(_LENGTH, longest)
     name, options = LONGIFIED
     if choices.mechanism not in (None, name):
         name, options = choices.mechanism, {}
@@ -154,6 +155,4 @@ def _convert(
             convert(opened.folder, out=folder)
     what = f"extended to {length:,} with {name}" if is_short else "converted"
     logger.info("%s, of %d tokens, is %s: %s", source, longest, what, folder)
-    if _is_measured(task):
-        choices = dataclasses.replace(choices, changes={_LENGTH: length, **choices.changes})
     return open_checkpoint(folder), choices

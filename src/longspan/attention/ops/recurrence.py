@@ -73,8 +73,7 @@ def mix(
         beta: step sizes (B, H, T); None: ones.
         delta: whether a key first removes what the state holds for it.
         state: S after earlier tokens (B, H, D, E); None: zeros.
-        chunk: C, a power of two; fewer tokens take a smaller one. None: the fastest, see
-            `fastest_chunk`.
+        chunk: C, a power of two; fewer tokens take a smaller one. None: the fastest.
 
     Returns:
         Outputs (B, H, T, E), and the state after the last token.
@@ -86,9 +85,7 @@ def mix(
     if not is_open(T) and T == 1:
         return _single_step(q, k, v, log_decay, step, delta, state)
     if chunk is None:
-        width = max(k.shape[3], v.shape[3])
-        is_plain = (log_decay is None and not delta) or k.device.type != "cpu"
-        chunk = CHUNK if is_plain else fastest_chunk(width)
+        chunk = _fastest_chunk(k, v, is_plain=log_decay is None and not delta)
     chunk = chunk_of(chunk, T)
     size = _piece_size(k, v, chunk)
     if size is None:
@@ -180,9 +177,10 @@ def mix_both_ways(
     return out - (weight if beta is None else weight * beta[..., None]) * v
 
 
-def fastest_chunk(width: int) -> int:
-    """Return the tokens that a CPU compares directly where there are decays or the delta rule."""
-    return CHUNK // 2 if width <= NARROW else CHUNK
+def _fastest_chunk(k: Tensor, v: Tensor, *, is_plain: bool) -> int:
+    """Return how many tokens to compare directly; plain: without decay and delta rule."""
+    is_narrow = max(k.shape[3], v.shape[3]) <= NARROW
+    return CHUNK // 2 if k.device.type == "cpu" and is_narrow and not is_plain else CHUNK
 
 
 def chunk_of(chunk: int, length: int) -> int:

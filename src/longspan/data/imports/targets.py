@@ -4,7 +4,7 @@ import dataclasses
 import math
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -137,18 +137,23 @@ def parse_labels(texts: Sequence[str], where: str, separator: str) -> Targets:
 
 def label_separator(names: Sequence[str]) -> str:
     """Return the separator between the labels of a text that is in no name of a label."""
-    return next((x for x in (SEPARATOR, *"|,/") if not any(x in y for y in names)), SEPARATOR)
+    return next(_separators(names), SEPARATOR)
+
+
+def _separators(names: Sequence[str]) -> Iterator[str]:
+    """Return the separators that are in no name."""
+    return (x for x in (SEPARATOR, *"|,/") if not any(x in name for name in names))
 
 
 def separate_labels(texts: Sequence[str], names: Sequence[str]) -> list[list[str]]:
     """Return the labels of each text, by the first separator that leaves known names alone."""
-    separators = [x for x in (SEPARATOR, *"|,/") if not any(x in name for name in names)]
-    split = [
-        [[y.strip() for y in text.split(x) if y.strip()] for text in texts] for x in separators
-    ]
-    known = set(names)
-    fitting = (rows for rows in split if all(y in known for row in rows for y in row))
-    return next(fitting, split[0] if split else [[text] for text in texts])
+    known, first = set(names), None
+    for separator in _separators(names):
+        rows = [[x.strip() for x in text.split(separator) if x.strip()] for text in texts]
+        if known.issuperset(x for row in rows for x in row):
+            return rows
+        first = first or rows
+    return first or [[text] for text in texts]
 
 
 def join_labels(columns: Mapping[str, Sequence[str]], where: str, separator: str) -> list[str]:
