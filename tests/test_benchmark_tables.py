@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from longspan.attention import MECHANISMS
 from longspan.results import load_results
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -69,3 +70,23 @@ def test_table_of_ways_is_that_of_the_record(import_script):
     assert tables.cell([{**x, "fewer_errors": [9, 1], "p_value": 0.01} for x in whole]).endswith(
         "better 3 of 3"
     )
+
+
+def test_recurrences_keep_their_goals_in_the_record():
+    """Decay without the delta rule within 1.6 of `linear`; no rule slower than transformers'."""
+    rows = json.loads((BENCHMARKS / "results" / "recurrences-cpu.json").read_text())["rows"]
+    decays = [x["over_linear"] for x in rows if x["rule"] in ("ssd", "gated_linear")]
+    peers = [x["over_transformers"] for x in rows if "over_transformers" in x]
+    assert (len(decays), len(peers)) == (12, 10)
+    assert max(decays) <= 1.6
+    assert min(peers) >= 1
+
+
+def test_decoding_time_of_recurrences_does_not_grow_in_the_record():
+    record = json.loads((BENCHMARKS / "results" / "decoding-recent-cpu.json").read_text())
+    rows = {x["mechanism"]: x for x in record["rows"]}
+    constant = [name for name in rows if MECHANISMS[name].traits.state_size == "1"]
+    assert len(constant) >= 9
+    for name in constant:
+        assert rows[name]["prefixes"][-1]["prefix"] == 100_000
+        assert abs(rows[name]["growth"]) < 0.1, name
