@@ -10,7 +10,7 @@ whether the first paper cites the second; no citing paper is in two splits. `lon
 --compare` does the rest. The same command resumes. Posts and pairs are read whole, and as words
 alone.
 
-With `--pretrain`, two further ways start from an encoder with full attention over 512 tokens that
+With `--pretrain`, two further ways start from an encoder with full attention over 256 tokens that
 is pretrained first, for more than an hour, on reviews, papers and the novels of training: the first
 512 tokens of a document, and the whole, by the same encoder with local attention.
 """
@@ -45,8 +45,12 @@ ENCODER = {
     "model.num_attention_heads": 2,
     "model.intermediate_size": 512,
     "model.classifier_hidden_size": 128,
-    "task.length": 512,
-    "training.steps": 3_000,
+    # Neighbors and distances are at hand, which a small encoder takes thousands of steps to learn.
+    "model.short_convolution": 3,
+    "model.position": "rotary",
+    "task.length": 256,
+    "training.steps": 4_000,
+    "training.warmup_steps": 200,
     "training.learning_rate": 1e-3,
 }
 # The largest rate that Turc et al. 2019 (https://arxiv.org/abs/1908.08962) try for small encoders.
