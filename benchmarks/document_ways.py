@@ -39,6 +39,7 @@ EXCERPT = 1_000  # words
 CITATIONS = {"train": 800, "validation": 200, "test": 400}  # pairs
 POSTS, PAIRS = "posts", "citations"
 WORDS = ("--set", "model.num_hidden_layers=0")
+LONGEST = {POSTS: 640}  # tokens of a document, or each of a pair; as `longspan finetune` chooses
 CORPUS = "mixed"
 ENCODER = {
     "model.hidden_size": 128,
@@ -80,7 +81,8 @@ def main() -> None:
         whole_only = name in (POSTS, PAIRS)
         ways: list[tuple[str, ...]] = [(), WORDS] if whole_only else [("--compare",)]
         if start:
-            ways += [(*start, *WHOLE)] if whole_only else [(*start, *WHOLE), (*start, *HEAD)]
+            whole = (*start, *WHOLE, "--set", f"task.length={LONGEST.get(name, 1_024)}")
+            ways += [whole] if whole_only else [whole, (*start, *HEAD)]
         for seed in args.seeds:
             for way in ways:
                 run(args.folder, "finetune", *way, *options, "--seed", f"{seed}")
