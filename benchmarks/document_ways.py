@@ -18,6 +18,7 @@ is pretrained first, for more than an hour, on reviews, papers and the novels of
 import argparse
 import csv
 import io
+import os
 import re
 import subprocess
 import sys
@@ -134,6 +135,8 @@ def read_rows(folder: Path) -> Iterator[dict]:
             **{"name": row.name, "options": row.options, "seed": run.seed, "steps": run.steps},
             **{"seconds": row.seconds, "metrics": row.metrics, "p_value": scores.p_value},
             **{"fewer_errors": scores.fewer_errors, "covered_tokens": scores.covered_tokens},
+            # Such as kernels of benchmarks/intel_kernels.py: times compare only among equals.
+            "preloaded": "LD_PRELOAD" in os.environ,
         }
         for other in others:
             if (scores.task, other.name) not in baselines:
