@@ -56,7 +56,7 @@ ENCODER = {
     "training.learning_rate": 1e-3,
 }
 # The largest rate that Turc et al. 2019 (https://arxiv.org/abs/1908.08962) try for small encoders.
-TUNING = {"training.learning_rate": 3e-4, "training.steps": 600}
+TUNING = {"training.learning_rate": 3e-4, "training.steps": 250}
 HEAD, WHOLE = (
     ("--set", "task.length=512"),
     ("--mechanism", "local", "--set", "mechanism.window=128"),
