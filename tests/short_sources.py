@@ -85,9 +85,7 @@ BOTH_WAYS: dict[str, dict] = {
         **{name: size for name, size in SIZES.items() if name != "type_vocab_size"},
         "max_position_embeddings": LENGTH + 2,
     },
-    "albert": {
-        **{**SIZES, "embedding_size": 12, "num_hidden_layers": 4, "num_hidden_groups": 2},
-    },
+    "albert": {**{**SIZES, "embedding_size": 12, "num_hidden_layers": 4, "num_hidden_groups": 2}},
     "t5": {**T5, "feed_forward_proj": "gated-gelu"},
     "longt5": {**T5, "local_radius": 3},
     # Inputs of up to 36 tokens have full attention.

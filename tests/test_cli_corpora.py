@@ -121,10 +121,7 @@ def test_a_corpus_of_the_next_token_is_a_task(cli, tmp_path, folder, arguments, 
     [
         (["listops", "FOLDER"], ["'listops' is the name of a task"]),
         (["Mine", "FOLDER"], ["lower-case letters"]),
-        (
-            ["mine", "FOLDER", "--label", "x"],
-            ["`data import texts`, not to corpus"],
-        ),
+        (["mine", "FOLDER", "--label", "x"], ["`data import texts`, not to corpus"]),
         (["mine", "FOLDER", "--weights", "a"], ["--weights must be numbers"]),
         (["mine", "FOLDER", "--limit", "0"], ["--limit must be at least 1"]),
         (["mine", "FOLDER", "--document", "word"], ["no document of a text file called 'word'"]),

@@ -144,18 +144,14 @@ def test_import_without_files_is_rejected(cli, nowhere):
     check_rejected(cli("data", "import", "text", nowhere / "empty", *cache), "IMDB is not here")
     check_rejected(cli("data", "import", "text", nowhere / "gone", *cache), "gone does not exist")
     check_rejected(
-        cli("data", "import", "listops", nowhere / "empty", *cache),
-        "is not here (searched",
+        cli("data", "import", "listops", nowhere / "empty", *cache), "is not here (searched"
     )
     assert list_files(nowhere) == set()
 
 
 def test_import_of_generated_task_is_rejected(cli, nowhere):
     message = "recall is generated and reads no files; run `longspan data build recall`"
-    check_rejected(
-        cli("data", "import", "recall", nowhere, "--cache", nowhere / "cache"),
-        message,
-    )
+    check_rejected(cli("data", "import", "recall", nowhere, "--cache", nowhere / "cache"), message)
     forced = ["--set", "source=generated", "--cache", nowhere / "cache"]
     check_rejected(cli("data", "import", "listops", nowhere, *forced), "listops is generated")
     assert list_files(nowhere) == set()

@@ -374,11 +374,7 @@ def test_bad_documents_are_one_sentence_with_a_remedy(cli, tmp_path, places, cas
 
 
 BAD_PREDICTIONS = {
-    "identifier missing": (
-        [("", "x")],
-        ("--id", "id"),
-        "is missing in line 2",
-    ),
+    "identifier missing": ([("", "x")], ("--id", "id"), "is missing in line 2"),
     "identifier doubled": (
         [("a", "x"), ("a", "y")],
         ("--id", "id"),

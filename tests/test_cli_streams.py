@@ -45,9 +45,7 @@ def test_the_documented_stages_run(places, cli, tmp_path):
     path = documented_file(tmp_path)
     changes = [x for name, value in SMALL.items() for x in ("--set", f"{name}={value}")]
     code, _, message = cli(
-        *("arena", "--protocol", path, "--mechanisms", "local,full"),
-        *changes,
-        *places,
+        *("arena", "--protocol", path, "--mechanisms", "local,full"), *changes, *places
     )
     assert code == 0, message
     results = {x.mechanism: x for x in load_results([tmp_path / "runs"])}

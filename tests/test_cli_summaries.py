@@ -9,11 +9,7 @@ from transformers import AutoTokenizer
 
 import paper_files
 from longspan.data.word_pieces import tokenizer_sha256
-from longspan.models import (
-    LongspanConfig,
-    LongspanForConditionalGeneration,
-    LongspanForMaskedLM,
-)
+from longspan.models import LongspanConfig, LongspanForConditionalGeneration, LongspanForMaskedLM
 from longspan.results import load_results
 from longspan.validation import validate_records
 from own_files import save_tokenizer, write_csv
@@ -212,11 +208,7 @@ def test_unusable_summaries_are_refused(cli, tmp_path, notes):
     for path, arguments, parts in (
         (notes, ("--text", "body"), ["takes --text COLUMN and --summary COLUMN"]),
         (notes, ("--text", "body", "--summary", "none"), ["no column 'none'", "body, gist"]),
-        (
-            notes,
-            (*COLUMNS, "--label", "gist"),
-            ["--label applies to `data import texts`"],
-        ),
+        (notes, (*COLUMNS, "--label", "gist"), ["--label applies to `data import texts`"]),
         (empty, COLUMNS, ["empty text or target in line 22", "--drop-empty"]),
         (tmp_path, COLUMNS, ["several tables of train", "pass its file"]),
     ):

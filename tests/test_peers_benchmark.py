@@ -75,7 +75,7 @@ def test_every_library_of_the_processor_is_measured(import_script):
     peers = import_script("peer_list").PEERS
     assert {name for name, peer in peers.items() if not peer.cuda} == set(NAMES)
     assert set(peers) - set(NAMES) == {
-        *("flash-linear-attention", "flash-attn", "flex-attention", "varlen-attn", "natten"),
+        *("flash-linear-attention", "flash-attn", "flex-attention", "varlen-attn", "natten")
     }
 
 

@@ -99,10 +99,7 @@ class ToyWords(ToyStream):
 
     sorts_by_frequency = True
     info = dataclasses.replace(
-        ToyStream.info,
-        name="toy_words",
-        metrics=("bits_per_byte", "perplexity"),
-        head="causal_lm",
+        ToyStream.info, name="toy_words", metrics=("bits_per_byte", "perplexity"), head="causal_lm"
     )
 
 

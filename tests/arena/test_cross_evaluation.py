@@ -190,11 +190,7 @@ def test_options_are_those_of_the_protocol_then_the_changes(trained):
         ({"task": "listops"}, OptionError, "was trained on listops with these options"),
         ({"task": "path-x"}, UnknownNameError, "no task called 'path-x'; did you mean path_x"),
         ({"changes": {"task.lenth": 3}}, UnknownNameError, "no option of task 'listops' called"),
-        (
-            {"changes": {"model.position": "none"}},
-            OptionError,
-            "of the task.*; got model.pos",
-        ),
+        ({"changes": {"model.position": "none"}}, OptionError, "of the task.*; got model.pos"),
         ({"split": "tst", "changes": LONGER}, UnknownNameError, "no split to score called 'tst'"),
     ],
 )

@@ -244,10 +244,7 @@ def test_command_evaluates_with_options_by_hand_and_reports(cli, trained):
         assert code == 0, err
         assert f"evaluation.memory={memory}" in out
     saved = load_side_records(CrossEvaluation, [paths.runs])
-    assert {x.mechanism_options["memory"] for x in saved} == {
-        96,
-        112,
-    }
+    assert {x.mechanism_options["memory"] for x in saved} == {96, 112}
     page = paths.runs / "report.html"
     code, out, err = cli("report", paths.runs, "--section", "other-tasks", "--format", "csv",
                          "--output", page)  # fmt: skip

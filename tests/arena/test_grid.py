@@ -93,12 +93,7 @@ def test_processes_of_torchrun_start_no_workers(monkeypatch, paths):
     with pytest.raises(
         OptionError, match="several processes, and each would start a grid of its own"
     ):
-        arena(
-            small_grid(),
-            paths,
-            LogRuns(),
-            executor=WorkerPoolExecutor(2),
-        )
+        arena(small_grid(), paths, LogRuns(), executor=WorkerPoolExecutor(2))
 
 
 def test_main_process_decides_for_all_processes(outputs):

@@ -109,8 +109,7 @@ def test_record_has_device_versions_and_date(finished_run):
 
 
 @pytest.mark.parametrize(
-    ("waited", "line"),
-    [(3.0, "100 s, data wait 3 %, "), (2.0, "100 s, "), (None, "100 s, ")],
+    ("waited", "line"), [(3.0, "100 s, data wait 3 %, "), (2.0, "100 s, "), (None, "100 s, ")]
 )
 def test_console_prints_data_wait(finished_run, waited, line):
     *_, record = finished_run
@@ -316,18 +315,12 @@ def test_every_mechanism_runs(tiny_cache, tmp_path):
     experiments = []
     for number, (task, changes) in enumerate((("listops", listops), ("text", SMALL_TEXT))):
         planned, skipped = grid(
-            "smoke",
-            tasks=[task],
-            mechanisms=names[number::2],
-            changes={**SHORT_RUN, **changes},
+            "smoke", tasks=[task], mechanisms=names[number::2], changes={**SHORT_RUN, **changes}
         )
         assert skipped == []
         experiments += planned
     paths = RunPaths(
-        runs=tmp_path / "runs",
-        cache=tiny_cache,
-        data=write_imdb(tmp_path / "data"),
-        device="cpu",
+        runs=tmp_path / "runs", cache=tiny_cache, data=write_imdb(tmp_path / "data"), device="cpu"
     )
     results, failed = arena(experiments, paths, GridCallback())
     assert failed == []

@@ -17,16 +17,7 @@ import many
 import tiny
 import toy_heads
 from longspan import catalog
-from longspan.arena import (
-    SearchSpace,
-    arena,
-    grid,
-    load_protocol,
-    make_model,
-    override,
-    run,
-    tune,
-)
+from longspan.arena import SearchSpace, arena, grid, load_protocol, make_model, override, run, tune
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.executors import WorkerPoolExecutor
 from longspan.arena.experiment import hash_config

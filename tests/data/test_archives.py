@@ -58,12 +58,7 @@ def zip_bytes(content=CONTENT, compression=zipfile.ZIP_DEFLATED):
     return file.getvalue()
 
 
-PACK = {
-    "tar": bytes,
-    "tar.gz": gzip.compress,
-    "tar.bz2": bz2.compress,
-    "tar.xz": lzma.compress,
-}
+PACK = {"tar": bytes, "tar.gz": gzip.compress, "tar.bz2": bz2.compress, "tar.xz": lzma.compress}
 
 
 def written(path, content):

@@ -34,10 +34,7 @@ def test_shard_is_built_once_and_then_read(tmp_path):
     builders = {seed: Builder(seed) for seed in SEEDS}
     for _ in range(3):
         for number, seed in enumerate(SEEDS):
-            same(
-                get_or_build(tmp_path / "shards", number, builders[seed]),
-                Builder(seed)(),
-            )
+            same(get_or_build(tmp_path / "shards", number, builders[seed]), Builder(seed)())
     assert [builder.calls for builder in builders.values()] == [1, 1]
 
 

@@ -125,10 +125,7 @@ REPLACED = [
     (NO_BATCH, {"labels": ["1"] * 10}),
     ("labels go from 0 to 10, expected 0 to 9", {"labels": [*range(9), 10]}),
     ("labels go from -1 to 8", {"labels": list(range(-1, 9))}),
-    (
-        "not a CIFAR-10 batch: .*, got arrays of type .*i8",
-        {"data": np.zeros((10, 3072), np.int64)},
-    ),
+    ("not a CIFAR-10 batch: .*, got arrays of type .*i8", {"data": np.zeros((10, 3072), np.int64)}),
 ]
 
 

@@ -74,12 +74,7 @@ KINDS = {
         lambda *x: build_tokens(*x, ignore),
     ),
     "collection": Kind(
-        BeirDescription,
-        import_judged,
-        write_collection,
-        "queries",
-        0.1,
-        load_collection,
+        BeirDescription, import_judged, write_collection, "queries", 0.1, load_collection
     ),
 }
 
@@ -173,10 +168,7 @@ def test_description_of_another_schema_is_refused(kind, sources, tmp_path, chang
     [
         ({"validation": 0.0}, "--validation must be a share between 0 and 1 or a path, got 0"),
         ({"validation": 1.0}, "--validation must be a share between 0 and 1"),
-        (
-            {"test": 1.5},
-            r"--test must be a share between 0 and 1 or a path.*, got 1\.5",
-        ),
+        ({"test": 1.5}, r"--test must be a share between 0 and 1 or a path.*, got 1\.5"),
         ({"validation": 0.5, "test": 0.5}, r"leave no \w+ for training: 1 of all"),
         ({"test": 0.99}, r"leave no \w+ for training: 1\.\d+ of all"),
     ],

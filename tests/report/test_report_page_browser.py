@@ -8,15 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_records import (
-    analysis,
-    curve,
-    failure,
-    published,
-    record,
-    record_of_answers,
-    rollout,
-)
+from report_records import analysis, curve, failure, published, record, record_of_answers, rollout
 
 from longspan.report.context import Context
 from longspan.report.leaderboard.build import build_leaderboards

@@ -200,12 +200,7 @@ def brute_force(model, task, split):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"towers": "two", "similarity": "dot", "temperature": 0.5},
-        {"metric": "mrr@5"},
-    ],
+    "options", [{}, {"towers": "two", "similarity": "dot", "temperature": 0.5}, {"metric": "mrr@5"}]
 )
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_evaluation_is_that_of_texts_encoded_one_by_one(cache, topics, split, options):
@@ -362,10 +357,7 @@ def test_scores_of_bm25_are_those_of_its_rankings(cache):
     assert opened(cache, mined=0, negatives=0).rule_scores("test") == {}
 
 
-@pytest.mark.parametrize(
-    ("chosen", "places"),
-    [("first", {0}), (3, {0, 3, 6})],
-)
+@pytest.mark.parametrize(("chosen", "places"), [("first", {0}), (3, {0, 3, 6})])
 def test_global_tokens_are_marked_in_all_texts(topics, chosen, places):
     task = opened_with(topics, global_tokens=chosen)
     batch = next(task.batches("train", batch_size=8))

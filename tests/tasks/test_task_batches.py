@@ -193,8 +193,7 @@ def test_batch_size_is_limited_by_the_train_split(task):
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"batch_size": 0}, {"batch_size": 1, "seed": -1}, {"batch_size": 1, "start": -1}],
+    "wrong", [{"batch_size": 0}, {"batch_size": 1, "seed": -1}, {"batch_size": 1, "start": -1}]
 )
 def test_arguments_out_of_range_are_rejected(task, wrong):
     with pytest.raises(OptionError, match="expected batch_size >= 1, seed >= 0 and start >= 0"):
