@@ -62,6 +62,11 @@ SHORT_RUN = {
     "training.evaluate_every": 4,
     "training.warmup_steps": 0,
 }
+DIVERGING = {
+    "training.learning_rate": 1e30,
+    "training.max_grad_norm": None,
+    "training.warmup_steps": 0,
+}
 # Environment of one of two processes.
 LAUNCH = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 CHANGES = {

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -425,12 +426,9 @@ def test_record_is_run_again_and_scored_again(staged, paths, source):
 def test_failure_of_the_source_is_that_of_its_dependents(staged, paths, monkeypatch):
     """A failure is recorded with the reason, and void as soon as the source has a record."""
 
-    def fail(*_):
-        raise MemoryError
-
     source, row = (staged.row(task, "local", 0) for task in (SOURCE, "toy_labels"))
     with monkeypatch.context() as patch:
-        patch.setattr(StageTrainer, "_step", fail)
+        patch.setattr(StageTrainer, "_step", Mock(side_effect=MemoryError))
         assert arena([row, source], paths, GridCallback())[0] == []
     own, theirs = (load_failure(paths.failure_file(x)) for x in (row, source))
     assert (own.kind, theirs.kind) == ("source", "memory")

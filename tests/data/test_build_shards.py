@@ -1,5 +1,7 @@
 """A shard is read as it was built, or rebuilt."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
@@ -94,9 +96,6 @@ def test_objects_are_not_stored(tmp_path):
 
 
 def test_failed_build_leaves_nothing(tmp_path):
-    def fail():
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        get_or_build(tmp_path / "shards", 1, fail)
+        get_or_build(tmp_path / "shards", 1, Mock(side_effect=KeyboardInterrupt))
     assert not (tmp_path / "shards").exists()

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow.parquet as pq
 import pytest
@@ -122,12 +123,9 @@ def test_earlier_import_survives_a_replacement_that_fails(
     folder = kind.imports.path(cache, "mine")
     before = contents(folder)
 
-    def fail(*_, **__):
-        raise error
-
     for module, name in ((pq, "write_table"), (stored, "write_json")):
         with monkeypatch.context() as patch:
-            patch.setattr(module, name, fail)
+            patch.setattr(module, name, Mock(side_effect=error))
             with pytest.raises((RunError, KeyboardInterrupt)) as caught:
                 kind.run(cache, sources[1], replace=True)
         assert isinstance(caught.value, KeyboardInterrupt) or "No space left" in str(caught.value)
