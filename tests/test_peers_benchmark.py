@@ -17,17 +17,8 @@ from longspan.bench.peaks import PeakMeter
 CPU = torch.device("cpu")
 LENGTH = 64
 TINY = {
-    "width": 32,
-    "heads": 2,
-    "window": 8,
-    "block": 4,
-    "random_blocks": 1,
-    "landmarks": 8,
-    "kernel_size": 5,
-    "chunk": 8,
-    "rank": 8,
-    "features": 16,
-    "sorted_block": 8,
+    **{"width": 32, "heads": 2, "window": 8, "block": 4, "random_blocks": 1, "landmarks": 8},
+    **{"kernel_size": 5, "chunk": 8, "rank": 8, "features": 16, "sorted_block": 8},
 }
 NAMES = (
     *("transformers-longformer", "transformers-led", "transformers-bigbird"),
