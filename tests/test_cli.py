@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import functools
 import io
 import json
 import os
@@ -23,7 +22,6 @@ import tiny
 from longspan.arena.experiment import hash_config
 from longspan.arena.protocols.base import protocol_names
 from longspan.attention import MECHANISMS
-from longspan.cli import listing
 from longspan.config import Budget
 from longspan.results import Failure, RunRecord, load_results, result_paths
 from longspan.tasks import TASKS
@@ -380,9 +378,7 @@ def test_list_prints_every_name(cli, what, names):
 
 
 @pytest.mark.parametrize("name", [*MECHANISMS, *TASKS, *protocol_names()])
-def test_show_describes_every_name(cli, monkeypatch, name):
-    once = functools.cache(listing._describe_registered)
-    monkeypatch.setattr(listing, "_describe_registered", once)
+def test_show_describes_every_name(cli, name):
     out, _ = cli.done("show", name, "--json")
     described = json.loads(out)
     out, _ = cli.done("show", name)
