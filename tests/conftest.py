@@ -199,7 +199,10 @@ def registries(monkeypatch):
 
 @pytest.fixture
 def cli(monkeypatch, capsys):
-    """Run a command in this process; return its exit code, output and error output."""
+    """Run a command in this process; return its exit code, output and error output.
+
+    `cli.done` runs a command that has to succeed; it returns both outputs.
+    """
     import longspan.cli
     from longspan.cli import common
 
@@ -215,6 +218,12 @@ def cli(monkeypatch, capsys):
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
+    def done(*arguments):
+        code, out, err = invoke(*arguments)
+        assert code == 0, err
+        return out, err
+
+    invoke.done = done
     return invoke
 
 

@@ -110,9 +110,7 @@ def find_failing_test(mutant: Mutant, folder: Path) -> str | None:
     arguments += [f"--rootdir={ROOT}", f"--config-file={ROOT / 'pyproject.toml'}"]
     log = folder / "log"
     status = run_in_child(
-        plant(mutant, folder),
-        [*arguments, *(str(ATTENTION / name) for name in mutant.tests)],
-        log,
+        plant(mutant, folder), [*arguments, *(str(ATTENTION / name) for name in mutant.tests)], log
     )
     if status == pytest.ExitCode.OK:
         return None

@@ -34,14 +34,9 @@ from transformers import (
 VOCABULARY = 40
 LENGTH = 20  # tokens of each source
 SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "type_vocab_size": 2,
-    "max_position_embeddings": LENGTH,
-    "pad_token_id": 1,
+    **{"vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2},
+    **{"num_attention_heads": 2, "intermediate_size": 24, "type_vocab_size": 2},
+    **{"max_position_embeddings": LENGTH, "pad_token_id": 1},
 }
 # Layers 0 and 2 attend to all tokens, layer 1 to 3 tokens on each side.
 MODERN = {
@@ -85,9 +80,7 @@ BOTH_WAYS: dict[str, dict] = {
         **{name: size for name, size in SIZES.items() if name != "type_vocab_size"},
         "max_position_embeddings": LENGTH + 2,
     },
-    "albert": {
-        **{**SIZES, "embedding_size": 12, "num_hidden_layers": 4, "num_hidden_groups": 2},
-    },
+    "albert": {**{**SIZES, "embedding_size": 12, "num_hidden_layers": 4, "num_hidden_groups": 2}},
     "t5": {**T5, "feed_forward_proj": "gated-gelu"},
     "longt5": {**T5, "local_radius": 3},
     # Inputs of up to 36 tokens have full attention.

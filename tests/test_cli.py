@@ -25,6 +25,7 @@ from longspan.attention import MECHANISMS
 from longspan.config import Budget
 from longspan.results import Failure, RunRecord, load_results, result_paths
 from longspan.tasks import TASKS
+from test_cli_errors import check_rejected
 
 COMMON, DATA = {"--import", "--help", "--quiet", "-q"}, {"--cache", "--data"}
 SHORT_RECALL = (
@@ -39,13 +40,7 @@ ROWS = {*HELD_OUT, "--delimiter", "--drop-empty", "--encoding", "--text"}
 LABELS = {*ROWS, "--label", "--pair", "--separator", "--target"}
 SUMMARY = {*ROWS, "--summary"}
 READING = {
-    "--delimiter",
-    "--document",
-    "--encoding",
-    "--kind",
-    "--limit",
-    "--skip-bad",
-    "--text",
+    *("--delimiter", "--document", "--encoding", "--kind", "--limit", "--skip-bad", "--text"),
     "--vocab-size",
 }
 FLAGS = {
@@ -185,8 +180,7 @@ def test_interrupt_prints_how_to_resume(cli, tiny_cache, tmp_path, monkeypatch):
 
 
 def test_train_command_equals_run_and_prints_a_table(cli, tiny_cache, tmp_path, finished):
-    code, out, err = cli(*tiny.command(tmp_path, tiny_cache, "--json"))
-    assert code == 0
+    out, err = cli.done(*tiny.command(tmp_path, tiny_cache, "--json"))
     (table,) = json.loads(out)
     (row,) = table["rows"]
     assert (row["protocol"], row["mechanism"]) == ("smoke", "local")
@@ -216,8 +210,7 @@ def test_version_is_that_of_the_package(cli):
 
 
 def test_arena_command_prints_table_and_writes_page(cli, tiny_cache, tmp_path):
-    code, out, err = cli(*tiny.arena_command(tmp_path, tiny_cache, "--seeds", "0,1", "--json"))
-    assert code == 0
+    out, err = cli.done(*tiny.arena_command(tmp_path, tiny_cache, "--seeds", "0,1", "--json"))
     assert len(json.loads(out)) == 1
     page = tmp_path / "smoke" / "report.html"
     assert f"report: {page}" in err
@@ -231,7 +224,7 @@ def test_arena_command_prints_table_and_writes_page(cli, tiny_cache, tmp_path):
     dataclasses.replace(
         local[0], config=config, config_hash=hash_config(config), family="dense"
     ).save(tmp_path)
-    code, out, err = cli(*tiny.arena_command(tmp_path, tiny_cache, "--seeds", "0,1", "--json"))
+    _, out, err = cli(*tiny.arena_command(tmp_path, tiny_cache, "--seeds", "0,1", "--json"))
     assert {row["mechanism"] for row in json.loads(out)[0]["rows"]} == {"local"}
     assert "1 other row is in the page alone" in err
 
@@ -330,18 +323,16 @@ def test_arena_reports_and_skips_tasks_without_data(cli, nowhere, tmp_path, monk
 def test_eval_prints_recorded_scores(cli, finished, tiny_cache):
     path = next(finished.rglob("local-*.json"))
     record = json.loads(path.read_text())
-    code, out, _ = cli("eval", finished, "--cache", tiny_cache, "--device", "cpu", "--json")
-    assert code == 0
+    out, _ = cli.done("eval", finished, "--cache", tiny_cache, "--device", "cpu", "--json")
     for found in json.loads(out):
         (run,) = finished.rglob(f"{found.pop('run')}.json")
         assert found.pop("inference")["examples_per_second"] > 0
         assert found == {"split": "test", **json.loads(run.read_text())["scores"]["test"]}
-    code, out, _ = cli("eval", path, "--cache", tiny_cache, "--split", "validation")
+    out, _ = cli.done("eval", path, "--cache", tiny_cache, "--split", "validation")
     accuracy = record["scores"]["validation"]["metrics"]["accuracy"]
     assert f"{path.stem}: validation accuracy {100 * accuracy:.1f} %" in out
     assert "40 examples" in out
-    code, out, _ = cli("eval", path, "--cache", tiny_cache, "--split", "train", "--examples", "30")
-    assert code == 0
+    out, _ = cli.done("eval", path, "--cache", tiny_cache, "--split", "train", "--examples", "30")
     assert out.startswith(f"{path.stem}: train accuracy")
     assert "30 examples" in out
     assert "examples/s" in out
@@ -362,10 +353,7 @@ def test_several_evaluations_of_one_run_hide_no_failure_of_another(cli, tmp_path
     where = ("--cache", tiny_cache, "--device", "cpu")
     short = [x for name in SHORT_RECALL for x in ("--set", name)]
     for name in ("local", "linformer"):  # one has parameters for the length of its training
-        code, _, err = cli(
-            "train", name, "recall", "--protocol", "quick", "--runs", runs, *short, *where
-        )
-        assert code == 0, err
+        cli.done("train", name, "recall", "--protocol", "quick", "--runs", runs, *short, *where)
     code, out, err = cli("eval", runs, "--lengths", "64,128", *where, "--json")
     assert code == 1
     assert [one["mechanism"] for one in json.loads(out)] == ["local", "local"]
@@ -373,34 +361,28 @@ def test_several_evaluations_of_one_run_hide_no_failure_of_another(cli, tmp_path
 
 
 def test_report_sweeps_an_option(cli, finished, tmp_path):
-    code, out, _ = cli("report", finished, "--sweep", "mechanism.window", "--json")
-    assert code == 0
+    out, _ = cli.done("report", finished, "--sweep", "mechanism.window", "--json")
     (line,) = json.loads(out)[0]["rows"]
     assert "local" in line.values()
-    code, _, err = cli("report", finished, "--sweep", "mechanism.windw")
-    assert code == 2
-    assert "did you mean mechanism.window" in err
+    found = cli("report", finished, "--sweep", "mechanism.windw")
+    check_rejected(found, "did you mean mechanism.window")
 
 
 @pytest.mark.parametrize(("what", "names"), [
     ("mechanisms", MECHANISMS), ("tasks", TASKS), ("protocols", protocol_names()),
 ])  # fmt: skip
 def test_list_prints_every_name(cli, what, names):
-    code, out, _ = cli("list", what, "--json")
-    assert code == 0
+    out, _ = cli.done("list", what, "--json")
     assert {row["name"] for row in json.loads(out)} == set(names)
-    code, out, _ = cli("list", what)
-    assert code == 0
+    out, _ = cli.done("list", what)
     assert all(name in out for name in names)
 
 
 @pytest.mark.parametrize("name", [*MECHANISMS, *TASKS, *protocol_names()])
 def test_show_describes_every_name(cli, name):
-    code, out, _ = cli("show", name, "--json")
-    assert code == 0
+    out, _ = cli.done("show", name, "--json")
     described = json.loads(out)
-    code, out, _ = cli("show", name)
-    assert code == 0
+    out, _ = cli.done("show", name)
     parts = {x for x in described if name in protocol_names() and x.endswith(")")}
     assert all(title in out for title in described.keys() - parts)
 
@@ -469,8 +451,7 @@ def test_report_shows_chosen_mechanisms_only(cli, finished, tmp_path):
 def test_report_of_a_record_is_a_page_of_the_run(cli, finished, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     record = next(path for path in result_paths(finished) if path.name.startswith("local"))
-    code, out, err = cli("report", record, "--format", "csv")
-    assert code == 0
+    out, err = cli.done("report", record, "--format", "csv")
     page = tmp_path / f"{record.stem}.html"
     assert err == f"report: {page.name}\n"
     assert "longspan train local listops" in page.read_text()
@@ -481,8 +462,7 @@ def test_arena_tune_option_runs_search(cli, tiny_cache, tmp_path):
     command = tiny.arena_command(tmp_path, tiny_cache, "--json", "--tune", "--seeds", "0,3")
     rate = command.index("training.learning_rate=0.01")
     del command[rate - 1 : rate + 1]
-    code, out, err = cli(*command, "--grid", "training.learning_rate=1e-12,0.01")
-    assert code == 0, err
+    out, err = cli.done(*command, "--grid", "training.learning_rate=1e-12,0.01")
     assert json.loads(out)
     assert "run 3/4  local on listops, learning_rate=0.01: validation" in err
     assert err.count(": test ") == 2
@@ -490,10 +470,9 @@ def test_arena_tune_option_runs_search(cli, tiny_cache, tmp_path):
     assert [record.seed for record in records] == [0, 3]
     assert records[0].tuning.grid == {"training.learning_rate": [1e-12, 0.01], "seed": [0, 3]}
     assert len(list(tmp_path.glob("smoke/listops/trials/*.json"))) == 4
-    code, _, err = cli(
+    _, err = cli.done(
         *command, "--grid", "training.learning_rate=0.01,0.02", "--select", "best-run"
     )
-    assert code == 0, err
     assert "moved: local-" in err
     assert len(load_results([tmp_path])) == 1
 
@@ -534,7 +513,6 @@ def test_long_argument_is_cut_in_the_error(cli):
 
 
 def test_unknown_parallelism_is_rejected_before_data_is_built(cli, tmp_path):
-    code, _, err = cli("train", "full", "listops", "--parallel", "/dev/null", "--cache", tmp_path)
-    assert code == 2
-    assert "no parallelism called '/dev/null'; there are: context, ddp, fsdp" in err
+    found = cli("train", "full", "listops", "--parallel", "/dev/null", "--cache", tmp_path)
+    check_rejected(found, "no parallelism called '/dev/null'; there are: context, ddp, fsdp")
     assert not list(tmp_path.iterdir())

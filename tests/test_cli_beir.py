@@ -25,20 +25,17 @@ def run_import(cli, tmp_path, *words, layout="beir"):
 def test_import_makes_a_task_that_is_trained_and_shown(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = write_beir(tmp_path / "set", *topics())
-    code, out, err = run_import(cli, tmp_path, "topics", folder)
-    assert code == 0, err
+    out, err = run_import(cli.done, tmp_path, "topics", folder)
     assert "task: topics" in out
     assert "train: 72" in out
     assert "next: longspan train local topics" in err
     assert "note:" not in err
     cache = ("--cache", tmp_path / "cache")
     for command in (["card", "topics"], ["show", "topics"], ["verify"], ["list"]):
-        code, out, err = cli("data", *command, *cache)
-        assert code == 0, err
+        out, _ = cli.done("data", *command, *cache)
         assert "topic" in out
     runs = ("--runs", tmp_path / "runs", "--device", "cpu")
-    code, out, err = cli("train", "local", "topics", *FLAGS, *cache, *runs)
-    assert code == 0, err
+    cli.done("train", "local", "topics", *FLAGS, *cache, *runs)
     (path,) = (tmp_path / "runs").rglob("local-*.json")
     record = json.loads(path.read_text())
     assert record["scores"]["test"]["metrics"].keys() >= {"ndcg@10", "mrr@10"}
@@ -48,8 +45,7 @@ def test_import_makes_a_task_that_is_trained_and_shown(cli, tmp_path, monkeypatc
     assert {finding.field for finding in found} <= {"git_commit", "added_files"}
     export = ["export", path, "--output", tmp_path / "hub"]
     for command in (["analyze", path], ["eval", path], ["report", tmp_path / "runs"], export):
-        code, out, err = cli(*command, *(() if command[0] == "report" else cache))
-        assert code == 0, err
+        cli.done(*command, *(() if command[0] == "report" else cache))
     (tmp_path / "new.csv").write_text("text\nwho hunts\n")
     found = cli(
         "predict", path, tmp_path / "new.csv", "--text", "text", "--output", "x.csv", *cache
@@ -60,8 +56,7 @@ def test_import_makes_a_task_that_is_trained_and_shown(cli, tmp_path, monkeypatc
 def test_what_was_left_out_is_printed(cli, tmp_path):
     rows = {"train": [*JUDGMENTS["train"], ("q9", "d1", 1), ("q1", "d9", 1), ("q3", "d1", 0)]}
     folder = write_beir(tmp_path / "set", queries={**QUERIES, "q8": ""}, judgments=rows)
-    code, _, err = run_import(cli, tmp_path, "owls", folder, "--validation", "0.25")
-    assert code == 0, err
+    _, err = run_import(cli.done, tmp_path, "owls", folder, "--validation", "0.25")
     for line in (
         "1 query without text was left out",
         "1 judgment names a query that queries.jsonl lacks",
@@ -116,14 +111,12 @@ def test_bad_rows_are_named_with_file_and_line(cli, tmp_path):
 def test_passages_of_dpr_become_a_task_that_is_trained(cli, tmp_path):
     rows = {**QUESTIONS, "dev": [question("who hunts", ["Owls", "Gone"])]}
     folder = write_dpr(tmp_path / "set", questions=rows)
-    code, out, err = run_import(cli, tmp_path, "wiki", folder, "--test", "0.3", layout="dpr")
-    assert code == 0, err
+    out, err = run_import(cli.done, tmp_path, "wiki", folder, "--test", "0.3", layout="dpr")
     assert "train: 3" in out
     assert "1 relevant document of queries is not in psgs_w100.tsv: no ranking" in err
     assert "note: test is 0.3 of the queries of nq-train.json, as no file judges it" in err
     where = ("--cache", tmp_path / "cache", "--runs", tmp_path / "runs", "--device", "cpu")
-    code, out, err = cli("train", "local", "wiki", *FLAGS, "--set", "task.negatives=0", *where)
-    assert code == 0, err
+    out, err = cli.done("train", "local", "wiki", *FLAGS, "--set", "task.negatives=0", *where)
     assert "ndcg@10" in (out + err).lower()
 
 

@@ -42,8 +42,7 @@ def measured(tmp_path_factory):
 
 
 def test_tables_and_record(cli, tmp_path):
-    code, out, err = cli("bench", *SMALL, "--runs", tmp_path)
-    assert code == 0, err
+    out, err = cli.done("bench", *SMALL, "--runs", tmp_path)
     assert f"{torch.get_num_threads()} threads, torch {torch.__version__}" in out
     assert "float32: products 2 GFLOP/s, copies 3 GB/s" in out
     assert "layer, training, float32" in out
@@ -58,20 +57,16 @@ def test_tables_and_record(cli, tmp_path):
 
 def test_report_shows_records_without_runs(cli, measured, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, _, err = cli("report", tmp_path, "--section", "efficiency")
-    assert code == 2
-    assert "holds no record of efficiency; run `longspan bench` first" in err
+    found = cli("report", tmp_path, "--section", "efficiency")
+    check_rejected(found, "holds no record of efficiency; run `longspan bench` first")
     own = tmp_path / "efficiency"
     own.mkdir()
     shutil.copy(measured, own)
-    code, out, err = cli("report", tmp_path, "--section", "efficiency", "--format", "markdown")
-    assert code == 0, err
+    out, _ = cli.done("report", tmp_path, "--section", "efficiency", "--format", "markdown")
     assert "layer, training, float32" in out
     assert cli("report", own, "--section", "efficiency", "--format", "markdown")[1] == out
     for folder in (tmp_path, own):
-        code, _, err = cli("report", folder)
-        assert code == 2
-        assert "holds no results; --section efficiency shows what was measured" in err
+        check_rejected(cli("report", folder), "holds no results; --section efficiency shows what w")
 
 
 def test_invalid_records_are_named_and_left_out(cli, measured, tmp_path):
@@ -79,15 +74,13 @@ def test_invalid_records_are_named_and_left_out(cli, measured, tmp_path):
     record = Path(shutil.copy(measured, tmp_path / "efficiency"))
     (tmp_path / "efficiency" / "broken.json").write_text("{")
     look = ("--section", "efficiency", "--format", "markdown")
-    code, out, err = cli("report", tmp_path, *look)
-    assert code == 0, err
+    out, err = cli.done("report", tmp_path, *look)
     assert "layer, training, float32" in out
     assert err.startswith("left out: ")
     assert "broken.json" in err
     result = next(synthetic.records("smoke", 2, ["local"]))
     result.save(tmp_path)
-    code, out, err = cli("report", tmp_path, *look, "--output", tmp_path / "page.html")
-    assert code == 0, err
+    out, err = cli.done("report", tmp_path, *look, "--output", tmp_path / "page.html")
     assert "layer, training, float32" in out
     assert "broken.json" in err
     assert "Pays off" in (tmp_path / "page.html").read_text()
@@ -100,19 +93,8 @@ def test_invalid_records_are_named_and_left_out(cli, measured, tmp_path):
 
 def test_json_is_the_record(cli, tmp_path):
     path = tmp_path / "mine.json"
-    code, out, err = cli(
-        "bench",
-        "scopes",
-        *SMALL,
-        "--lengths",
-        16,
-        "--passes",
-        "inference",
-        "--output",
-        path,
-        "--json",
-    )
-    assert code == 0, err
+    short = ("--lengths", 16, "--passes", "inference", "--output", path, "--json")
+    out, _ = cli.done("bench", "scopes", *SMALL, *short)
     assert json.loads(out).items() <= json.loads(path.read_text()).items()
     assert {x["scope"] for x in json.loads(out)["measurements"]} == {"operator", "layer", "model"}
 
@@ -156,8 +138,7 @@ def test_rows_that_fit_no_memory_are_left_out_without_an_estimate(cli, monkeypat
     monkeypatch.setattr(groups, "estimate_memory", lambda _: pytest.fail("estimated"))
     sizes = ("--lengths", 2**24, "--batch-size", 2**20, "--mechanisms", "local")
     for scope in ("operator", "layer", "model"):
-        code, out, err = cli("bench", *sizes, "--scopes", scope, "--runs", tmp_path, "--json")
-        assert code == 0, err
+        out, _ = cli.done("bench", *sizes, "--scopes", scope, "--runs", tmp_path, "--json")
         (full, local) = json.loads(out)["measurements"]
         assert full["state"] == local["state"] == "out of memory"
         # One input alone: rows x tokens x width x 4 bytes.

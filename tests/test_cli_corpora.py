@@ -27,12 +27,10 @@ def run_import(cli, tmp_path, name, *arguments):
 
 
 def test_import_makes_a_task(cli, tmp_path, folder):
-    code, out, err = run_import(cli, tmp_path, "mine", folder, *SMALL, "--set", "length=32")
-    assert code == 0, err
+    out, _ = run_import(cli.done, tmp_path, "mine", folder, *SMALL, "--set", "length=32")
     assert "task: mine" in out
     for command in (["card", "mine"], ["show", "mine"], ["verify"], ["list"], ["build", "mine"]):
-        code, out, err = cli("data", *command, "--cache", tmp_path / "cache")
-        assert code == 0, err
+        out, _ = cli.done("data", *command, "--cache", tmp_path / "cache")
         assert "mine" in out or "document 0" in out
     assert "the" in cli("data", "show", "mine", "--cache", tmp_path / "cache")[1]
 
@@ -45,8 +43,7 @@ def test_import_reports_what_was_left_out(cli, tmp_path, folder):
     arguments = ("mine", folder, *SMALL, "--encoding", "utf-8,latin-1")
     check_rejected(run_import(cli, tmp_path, *arguments), "binary.txt, line 1", "--skip-bad")
     assert not (tmp_path / "cache" / "corpora").exists()
-    code, _, err = run_import(cli, tmp_path, *arguments, "--skip-bad")
-    assert code == 0, err
+    _, err = run_import(cli.done, tmp_path, *arguments, "--skip-bad")
     assert "1 empty document was left out" in err
     assert "1 document repeats another one and was" in err
     assert "1 unreadable left out" in err
@@ -72,17 +69,15 @@ def test_options_of_a_corpus_reach_its_description(cli, tmp_path, folder):
 
 def test_a_trained_tokenizer_serves_a_corpus(cli, tmp_path, folder):
     made = tmp_path / "tokenizer"
-    code, out, err = cli(
+    out, _ = cli.done(
         "data", "tokenizer", folder, "--output", made, "--vocab-size", "290", "--lowercase"
     )
-    assert code == 0, err
     assert str(made) in out
     fast = AutoTokenizer.from_pretrained(made)
     assert len(fast) == 290
     assert fast("THE").input_ids == fast("the").input_ids
     check_rejected(cli("data", "tokenizer", folder, "--output", made), "exists; remove it")
-    code, _, err = run_import(cli, tmp_path, "mine", folder, "--tokenizer", made)
-    assert code == 0, err
+    run_import(cli.done, tmp_path, "mine", folder, "--tokenizer", made)
     described = json.loads((tmp_path / "cache/corpora/mine/import.json").read_text())
     assert described["tokenizer"]["sha256"] == load_word_pieces(made).sha256
 
@@ -107,12 +102,10 @@ def test_a_corpus_of_the_next_token_is_a_task(cli, tmp_path, folder, arguments, 
     assert ("document of fewer than two tokens was left out" in err) == ("bpe" not in name)
     described = json.loads((tmp_path / "cache/corpora/mine/import.json").read_text())
     assert (described["objective"], described["tokenizer"]["name"]) == ("next", name)
-    code, out, err = cli("data", "card", "mine", "--cache", tmp_path / "cache")
-    assert code == 0, err
+    out, _ = cli.done("data", "card", "mine", "--cache", tmp_path / "cache")
     assert metric in out
     assert "Bits per byte" in out
-    code, out, err = cli("data", "show", "mine", "--cache", tmp_path / "cache")
-    assert code == 0, err
+    out, _ = cli.done("data", "show", "mine", "--cache", tmp_path / "cache")
     assert "document 0" in out
 
 
@@ -121,10 +114,7 @@ def test_a_corpus_of_the_next_token_is_a_task(cli, tmp_path, folder, arguments, 
     [
         (["listops", "FOLDER"], ["'listops' is the name of a task"]),
         (["Mine", "FOLDER"], ["lower-case letters"]),
-        (
-            ["mine", "FOLDER", "--label", "x"],
-            ["`data import texts`, not to corpus"],
-        ),
+        (["mine", "FOLDER", "--label", "x"], ["`data import texts`, not to corpus"]),
         (["mine", "FOLDER", "--weights", "a"], ["--weights must be numbers"]),
         (["mine", "FOLDER", "--limit", "0"], ["--limit must be at least 1"]),
         (["mine", "FOLDER", "--document", "word"], ["no document of a text file called 'word'"]),

@@ -39,8 +39,7 @@ def file(tmp_path):
 
 def test_two_columns_suffice_for_a_table_with_the_baseline(cli, tmp_path, file, places):
     command = ("finetune", "--data", file, *SHORT, *places)
-    code, out, err = cli(*command)
-    assert code == 0, err
+    out, err = cli.done(*command)
     assert "columns: texts in 'body', classes in 'stars'" in err
     assert "tokens cover all documents" in err
     (scores,) = load_scores(tmp_path)
@@ -50,23 +49,17 @@ def test_two_columns_suffice_for_a_table_with_the_baseline(cli, tmp_path, file, 
     (result,) = load_results([tmp_path / "runs" / "own"])
     assert model.metrics["accuracy"] == pytest.approx(result.scores["test"].metrics["accuracy"])
     assert (result.config.training.patience, result.config.training.word_vectors) == (3, "lsa")
-    for part in (
-        "TF-IDF",
-        "Class weights: none.",
-        "local is not told apart from TF-IDF",
-        "long-documents.md",
-    ):
+    verdict = ("local is not told apart from TF-IDF", "long-documents.md")
+    for part in ("TF-IDF", "Class weights: none.", *verdict):
         assert part in " ".join(out.split())
     # Another run on the same documents is a row of the same table.
-    code, out, err = cli(*command, "--mechanism", "full", "--metric", "f1_macro")
-    assert code == 0, err
+    out, _ = cli.done(*command, "--mechanism", "full", "--metric", "f1_macro")
     assert all(f"{name} (length 64" in " ".join(out.split()) for name in ("local", "full"))
     assert {x.metric for x in load_scores(tmp_path)} == {"accuracy", "f1_macro"}
 
 
 def test_scores_of_the_record_are_those_of_the_confusion_matrix(cli, tmp_path, file, places):
-    code, out, err = cli("finetune", "--data", file, *SHORT, *places, "--json")
-    assert code == 0, err
+    out, _ = cli.done("finetune", "--data", file, *SHORT, *places, "--json")
     record = json.loads(out)
     for row in record["rows"]:
         pairs = [
@@ -79,12 +72,7 @@ def test_scores_of_the_record_are_those_of_the_confusion_matrix(cli, tmp_path, f
         assert row["metrics"]["f1_macro"] == pytest.approx(
             sk.f1_score(truth, predicted, average="macro", zero_division=0)
         )
-        recalls = [
-            x / max(1, sum(counts))
-            for x, counts in zip(
-                (c[i] for i, c in enumerate(row["confusion"])), row["confusion"], strict=True
-            )
-        ]
+        recalls = [c[i] / max(1, sum(c)) for i, c in enumerate(row["confusion"])]
         assert [recall for _, recall, *_ in row["classes"].values()] == pytest.approx(recalls)
         gaps = [abs(p - share) * count for p, share, count in row["calibration"]]
         assert row["metrics"]["ece"] == pytest.approx(sum(gaps) / record["documents"])
@@ -137,17 +125,22 @@ def test_rows_of_a_table_average_seeds_and_no_other_runs(tmp_path):
     assert rows[0].label == "local (seeds 2, accuracy 0.400 to 0.600)"
 
 
-def test_encoder_of_transformers_is_extended_to_the_documents(cli, tmp_path, places):
-    rows = [(f"{text} " * 3, label) for text, label, _ in reviews(60)]
-    path = write_csv(tmp_path / "long.csv", rows, HEADER[:2])
-    folder = save_tokenizer(tmp_path / "roberta", [*GOOD, *BAD, "the plot"])
+def save_roberta(folder):
+    """Save an encoder of transformers for 32 tokens with its tokenizer."""
+    save_tokenizer(folder, [*GOOD, *BAD, "the plot"])
     config = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     sizes = {"vocab_size": 80, "intermediate_size": 16, "max_position_embeddings": 34}
     RobertaModel(RobertaConfig(**config, **sizes)).save_pretrained(folder)
+    return folder
+
+
+def test_encoder_of_transformers_is_extended_to_the_documents(cli, tmp_path, places):
+    rows = [(f"{text} " * 3, label) for text, label, _ in reviews(60)]
+    path = write_csv(tmp_path / "long.csv", rows, HEADER[:2])
+    folder = save_roberta(tmp_path / "roberta")
     changes = ("--set", "mechanism.window=4", *flags("training", TRAINING))
     command = ("finetune", folder, "--data", path, *changes, *places)
-    code, _, err = cli(*command)
-    assert code == 0, err
+    cli.done(*command)
     (result,) = load_results([tmp_path / "runs" / "finetune"])
     assert result.mechanism == "longformer"
     assert result.config.mechanism.options["window"] == 4
@@ -158,9 +151,8 @@ def test_encoder_of_transformers_is_extended_to_the_documents(cli, tmp_path, pla
     # The conversion is read again; a short length needs no longer positions.
     code, _, err = cli(*command, "--seed", 1)
     assert (code, converted.stat().st_mtime_ns) == (0, before), err
-    code, _, err = cli("finetune", folder, "--data", path, *changes[2:], *places,
+    cli.done("finetune", folder, "--data", path, *changes[2:], *places,
                        "--set", "task.length=32")  # fmt: skip
-    assert code == 0, err
     assert "full" in {x.mechanism for x in load_results([tmp_path / "runs" / "finetune"])}
 
 
@@ -168,15 +160,10 @@ def test_checkpoint_that_reads_the_documents_is_not_extended(cli, tmp_path, plac
     """Below 512 tokens it was, with another mechanism, though every document was shorter."""
     rows = [(f"the plot {text[:4]}", label) for text, label, _ in reviews(200)]
     path = write_csv(tmp_path / "short.csv", rows, HEADER[:2])
-    folder = save_tokenizer(tmp_path / "roberta", [*GOOD, *BAD, "the plot"])
-    config = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    sizes = {"vocab_size": 80, "intermediate_size": 16, "max_position_embeddings": 34}
-    RobertaModel(RobertaConfig(**config, **sizes)).save_pretrained(folder)
-    start = folder
+    start = save_roberta(tmp_path / "roberta")
     for seed in range(2):  # from the checkpoint of transformers, and from that run
         command = ("finetune", start, "--data", path, "--seed", seed, *flags("training", TRAINING))
-        code, _, err = cli(*command, *places)
-        assert code == 0, err
+        cli.done(*command, *places)
         (start,) = (tmp_path / "runs" / "finetune" / "short").glob(f"full-*-{seed}.json")
     found = load_results([tmp_path / "runs" / "finetune"])
     assert [x.config.task.options["length"] for x in found] == [32, 32]
@@ -187,8 +174,7 @@ def test_weights_of_classes_follow_their_numbers(cli, tmp_path, places):
     rows = [(text, label) for text, label, _ in reviews(90)]
     rare = [row for row in rows if row[1] == "pos"][:10]
     path = write_csv(tmp_path / "rare.csv", [*(x for x in rows if x[1] == "neg"), *rare])
-    code, out, err = cli("finetune", "--data", path, *SHORT, *places, "--class-weights", "balanced")
-    assert code == 0, err
+    out, _ = cli.done("finetune", "--data", path, *SHORT, *places, "--class-weights", "balanced")
     assert "Class weights: balanced." in out
     (best,) = (tmp_path / "runs").glob("own/rare/work/*/best-*/config.json")
     weights = json.loads(best.read_text())["class_weights"]
@@ -204,8 +190,7 @@ def test_ways_to_read_documents_are_rows_of_one_table(cli, tmp_path, places):
     path = write_csv(tmp_path / "long.csv", rows, HEADER[:2])
     model = flags("model", {"hidden_size": 16, "num_attention_heads": 2})
     command = ("finetune", "--data", path, "--compare", *flags("training", TRAINING), *model)
-    code, out, err = cli(*command, *places)
-    assert code == 0, err
+    out, _ = cli.done(*command, *places)
     shown = " ".join(out.split())
     ways = (
         *("local (length 640)", "local (length 512)", "local (length 512, truncation head_tail)"),
@@ -280,8 +265,7 @@ def test_predictions_have_the_threshold_of_the_scores(cli, labeled, tmp_path):
     written = {}
     for name, options in {"scored": (), "given": ("--threshold", 1)}.items():
         output = ("--output", tmp_path / f"{name}.jsonl", "--cache", labeled / "cache")
-        code, _, err = cli("predict", record, new, *output, "--device", "cpu", *options)
-        assert code == 0, err
+        cli.done("predict", record, new, *output, "--device", "cpu", *options)
         written[name] = json.loads((tmp_path / f"{name}.jsonl").read_text())["predicted"]
     assert written == {"scored": "high;neg;pos", "given": ""}
 
@@ -292,8 +276,7 @@ def test_predictions_keep_identifiers_and_have_all_probabilities(cli, labeled, t
     predicted = {}
     for name, threshold in (("out.csv", 0.0), ("out.jsonl", 1.0)):
         command = ("predict", record_of(labeled), new, "--output", tmp_path / name)
-        code, _, err = cli(*command, *where, "--threshold", threshold)
-        assert code == 0, err
+        cli.done(*command, *where, "--threshold", threshold)
         predicted[threshold] = tmp_path / name
     with predicted[0.0].open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -314,14 +297,13 @@ def test_labels_of_several_columns_are_those_of_one(cli, labeled, tmp_path, plac
         ]
     path = write_csv(tmp_path / "tagged.csv", rows, ("body", "high", "neg", "pos"))
     columns = ("--text", "body", "--label", "high,neg,pos")
-    code, _, err = cli("data", "import", "texts", path, *columns, *places[2:4])
-    assert code == 0, err
+    cli.done("data", "import", "texts", path, *columns, *places[2:4])
     imports = [
         json.loads((folder / "cache/own/tagged/import.json").read_text())
         for folder in (tmp_path, labeled)
     ]
     assert imports[0]["rows_sha256"] == imports[1]["rows_sha256"]
-    code, out, _ = cli("data", "card", "tagged", *places[2:4])
+    _, out, _ = cli("data", "card", "tagged", *places[2:4])
     assert "0: high" in out
     wrong = write_csv(tmp_path / "wrong.csv", [("text", "0", "maybe")], ("body", "a", "b"))
     command = ("finetune", "--data", wrong, "--text", "body", "--label", "a,b", *places)
@@ -334,12 +316,10 @@ def test_names_of_labels_with_a_separator_stay_whole(cli, tmp_path, places):
     path = write_csv(tmp_path / "mine.csv", rows, ("body", "a", "b;c"))
     command = ("finetune", "--data", path, "--text", "body", "--label", "a,b;c", *SHORT, *places)
     check_rejected(cli(*command), "'b;c' has the separator ';'", "pass --separator")
-    code, _, err = cli(*command, "--separator", "|")
-    assert code == 0, err
+    cli.done(*command, "--separator", "|")
     (record,) = (tmp_path / "runs" / "own" / "mine").glob("*.json")
     output = tmp_path / "out.jsonl"
-    code, _, err = cli("predict", record, path, "--output", output, "--threshold", "0", *places[2:])
-    assert code == 0, err
+    cli.done("predict", record, path, "--output", output, "--threshold", "0", *places[2:])
     assert {json.loads(line)["predicted"] for line in output.open()} == {"a|b;c"}
 
 
@@ -348,11 +328,7 @@ BAD_FILES = {
     "three documents": (ROWS[:3], (), "3 texts of 2 classes"),
     "one class": ([(text, "pos") for text, _ in ROWS], (), "has one class ('pos')"),
     "equal texts": ([("the plot", label) for _, label in ROWS], (), "1 different text cannot"),
-    "metric of numbers": (
-        ROWS,
-        ("--metric", "rmse"),
-        "--metric rmse does not fit one class a text",
-    ),
+    "metric of numbers": (ROWS, ("--metric", "rmse"), "rmse does not fit one class a text"),
     "unknown metric": (ROWS, ("--metric", "f1_marco"), "f1_macro"),
     "threshold": (ROWS, ("--threshold", "1.5"), "--threshold must be a probability in [0, 1]"),
     "weights": (ROWS, ("--class-weights", "equal"), "class weights called 'equal'"),
@@ -374,16 +350,8 @@ def test_bad_documents_are_one_sentence_with_a_remedy(cli, tmp_path, places, cas
 
 
 BAD_PREDICTIONS = {
-    "identifier missing": (
-        [("", "x")],
-        ("--id", "id"),
-        "is missing in line 2",
-    ),
-    "identifier doubled": (
-        [("a", "x"), ("a", "y")],
-        ("--id", "id"),
-        "is doubled in line 2, line 3",
-    ),
+    "identifier missing": ([("", "x")], ("--id", "id"), "is missing in line 2"),
+    "identifier doubled": ([("a", "x"), ("a", "y")], ("--id", "id"), "doubled in line 2, line 3"),
     "no such column": ([("a", "x")], ("--id", "key"), "has no column 'key'"),
     "threshold": ([("a", "x")], ("--threshold", "-0.1"), "in [0, 1], got -0.1"),
 }
@@ -428,8 +396,7 @@ def test_next_commands_name_the_folders_as_a_shell_takes_them(cli, tmp_path, mon
         "train": ("train", "full", "mine", *SHORT, *places),
     }
     for name, command in commands.items():
-        code, _, err = cli(*command)
-        assert code == 0, err
+        _, err = cli.done(*command)
         lines = [x.removeprefix("next: ") for x in err.splitlines() if x.startswith("next: ")]
         assert lines
         for words in map(shlex.split, lines):
@@ -450,8 +417,7 @@ def test_guessed_columns_are_named_with_their_kind(cli, tmp_path, options, what,
     rows = [(text, n % 3) for n, (text, *_) in enumerate(reviews(60))]
     path = write_csv(tmp_path / "mine.csv", rows, ("body", "stars, 1-5"))
     cache = tmp_path / "cache"
-    code, _, err = cli("data", "import", "texts", path, *options, "--cache", cache)
-    assert code == 0, err
+    _, err = cli.done("data", "import", "texts", path, *options, "--cache", cache)
     assert f"columns: texts in 'body', {what} in 'stars, 1-5'" in err
     assert json.loads((cache / "own" / "mine" / "import.json").read_text())["kind"] == kind
 
@@ -462,8 +428,7 @@ def test_labels_of_texts_to_predict_score_them(cli, labeled, tmp_path):
         rows = list(csv.DictReader(file))
     end = ("--cache", labeled / "cache", "--device", "cpu", "--threshold", "0.4")
     command = ("predict", record_of(labeled), labeled / "tagged.csv", *end)
-    code, out, err = cli(*command, "--output", tmp_path / "out.csv", "--json")
-    assert code == 0, err
+    out, _ = cli.done(*command, "--output", tmp_path / "out.csv", "--json")
     with (tmp_path / "out.csv").open(newline="") as file:
         predicted = [{*x["predicted"].split(";")} - {""} for x in csv.DictReader(file)]
     given = [{*row["tags"].split(";")} - {""} for row in rows]

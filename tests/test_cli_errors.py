@@ -103,10 +103,7 @@ INVALID = {
     "arena task": (["arena", "--tasks", "neddle"], "called 'neddle'; did you mean needle?"),
     "arena protocol": (["arena", "--protocol", "quik"], "did you mean quick?"),
     "list": (["list", "mechanism"], "no list called 'mechanism'; did you mean mechanisms?"),
-    "show": (
-        ["show", "performr"],
-        "called 'performr'; did you mean performer, reformer",
-    ),
+    "show": (["show", "performr"], "called 'performr'; did you mean performer, reformer"),
     "format": (["report", "--format", "cvs"], "no format called 'cvs'; did you mean csv?"),
     "folder": (["report", "/nowhere"], "/nowhere is not a folder of results"),
     "style": (["report", "--style", "papr"], "no style called 'papr'; did you mean paper?"),

@@ -33,16 +33,7 @@ from tiny import set_flags as flags
 TRAINING = {"steps": 80, "evaluate_every": 20, "warmup_steps": 8, "batch_size": 16}
 MODEL = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1}
 WORDS = [
-    "alpha",
-    "beta",
-    "gamma",
-    "delta",
-    "plot",
-    "film",
-    "actor",
-    "scene",
-    "music",
-    "story",
+    *("alpha", "beta", "gamma", "delta", "plot", "film", "actor", "scene", "music", "story"),
     "light",
 ]
 DECISIVE = "excellent"  # in each text of the class "yes", and in no other
@@ -128,8 +119,7 @@ def test_page_highlights_the_word_that_decides_and_escapes_texts(cli, folder, tm
     new = write_csv(tmp_path / "new.csv", [(text,) for text in texts], ("body",))
     output, page = tmp_path / "p.csv", tmp_path / "e.html"
     end = ("--cache", folder / "cache", "--device", "cpu", "--evidence", page)
-    code, out, err = cli("predict", record_of(folder, "words"), new, "--output", output, *end)
-    assert code == 0, err
+    out, _ = cli.done("predict", record_of(folder, "words"), new, "--output", output, *end)
     assert "evidence for the first 20 in" in " ".join(out.split())
     content = page.read_text()
     parser = Page()
@@ -148,8 +138,10 @@ def test_page_highlights_the_word_that_decides_and_escapes_texts(cli, folder, tm
     assert not re.search(r"https?:|src=|url\(", content)
 
 
-@pytest.mark.parametrize("label", [0, 1, 2])
-@pytest.mark.parametrize("mechanism", ["full", "local", "linformer", "performer", "disjoint"])
+@pytest.mark.parametrize(
+    ("mechanism", "label"),
+    [("full", 0), ("local", 1), ("linformer", 2), ("performer", 0), ("disjoint", 1)],
+)
 def test_integrated_gradients_sum_to_the_difference_of_logits(mechanism, label):
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}

@@ -66,13 +66,11 @@ def test_final_model_repeats_a_run_on_every_text(folder):
 def test_final_model_predicts_and_is_exported(cli, folder, tmp_path):
     new = write_csv(tmp_path / "new.csv", [("good plot",), ("bad plot",)], ("body",))
     end = places_of(folder)[2:]
-    code, _, err = cli("predict", final_record(folder), new, "--output", tmp_path / "p.csv", *end)
-    assert code == 0, err
+    cli.done("predict", final_record(folder), new, "--output", tmp_path / "p.csv", *end)
     with (tmp_path / "p.csv").open(newline="") as file:
         assert {row["predicted"] for row in csv.DictReader(file)} <= {"pos", "neg"}
     command = ("export", final_record(folder), "--output", tmp_path / "out", *end[2:])
-    code, _, err = cli(*command)
-    assert code == 0, err
+    cli.done(*command)
     card = (tmp_path / "out" / "README.md").read_text()
     assert "it has no score" in card
     assert "results: []" in card
@@ -81,8 +79,7 @@ def test_final_model_predicts_and_is_exported(cli, folder, tmp_path):
 def test_texts_without_a_test_split_are_scored_on_validation(cli, tmp_path, places):
     path = write_csv(tmp_path / "mine.csv", [row[:2] for row in reviews(60)], HEADER[:2])
     command = ("finetune", "--data", path, *SHORT, *places, "--test", "0")
-    code, out, err = cli(*command)
-    assert code == 0, err
+    out, _ = cli.done(*command)
     assert "There is no test split" in " ".join(out.split())
     assert "documents of validation" in " ".join(out.split())
     (scores,) = load_side_records(DocumentScores, [tmp_path / "runs"])
@@ -95,18 +92,15 @@ def test_texts_without_a_test_split_are_scored_on_validation(cli, tmp_path, plac
     assert sum(sizes.values()) == 60
     (record,) = (tmp_path / "runs" / "own" / "mine").glob("*.json")
     check_rejected(cli("eval", record, *places[2:]), "the splits train, validation, got test")
-    code, out, _ = cli("data", "card", "mine", "--cache", tmp_path / "cache",
+    out, _ = cli.done("data", "card", "mine", "--cache", tmp_path / "cache",
                        "--set", "vocabulary=8192", "--set", "length=64")  # fmt: skip
-    assert code == 0
     assert "| validation |" in out
     assert "| test |" not in out
-    code, _, err = cli("export", record, "--output", tmp_path / "out", "--cache",
+    cli.done("export", record, "--output", tmp_path / "out", "--cache",
                        tmp_path / "cache")  # fmt: skip
-    assert code == 0, err
     assert "name: Validation Accuracy" in (tmp_path / "out" / "README.md").read_text()
     # Nothing is held out for test, so --test 0 and --all agree.
-    code, out, err = cli(*command, "--all", "--json")
-    assert code == 0, err
+    out, _ = cli.done(*command, "--all", "--json")
     assert load_result(Path(json.loads(out)["record"])).config.task.options["train_on"] == "all"
     search = ("arena", "--tasks", "mine", "--mechanisms", "local", "--tune", *places)
     grid = ("--grid", "training.learning_rate=1e-3,1e-4")
@@ -139,17 +133,19 @@ def test_changed_files_are_imported_again_first(cli, folder, tmp_path):
     check_rejected(cli(*command), "has changed since it was imported as mine", "--replace first")
 
 
-@pytest.mark.parametrize(("share", "part"), [("-0.1", "or 0 for no test split, got -0.1"),
-                                             ("1", "or 0 for no test split, got 1")])  # fmt: skip
-def test_shares_of_test_are_below_one(cli, tmp_path, share, part):
+@pytest.mark.parametrize(
+    ("kind", "share", "part"),
+    [
+        ("texts", "-0.1", "or 0 for no test split, got -0.1"),
+        ("texts", "1", "or 0 for no test split, got 1"),
+        ("summaries", "0", "--test must be a share between 0 and 1 or a path, got 0"),
+    ],
+)
+def test_shares_of_test_are_below_one_and_summaries_have_a_test_split(
+    cli, tmp_path, kind, share, part
+):
     path = write_csv(tmp_path / "mine.csv", [row[:2] for row in reviews(20)], HEADER[:2])
-    columns = ("--text", "body", "--label", "stars", f"--test={share}")
-    command = ("data", "import", "texts", path, *columns, "--cache", tmp_path / "cache")
+    target = "--label" if kind == "texts" else "--summary"
+    columns = ("--text", "body", target, "stars", f"--test={share}")
+    command = ("data", "import", kind, path, *columns, "--cache", tmp_path / "cache")
     check_rejected(cli(*command), part)
-
-
-def test_summaries_keep_their_test_split(cli, tmp_path):
-    path = write_csv(tmp_path / "mine.csv", [row[:2] for row in reviews(20)], HEADER[:2])
-    columns = ("--text", "body", "--summary", "stars", "--test", "0")
-    command = ("data", "import", "summaries", path, *columns, "--cache", tmp_path / "cache")
-    check_rejected(cli(*command), "--test must be a share between 0 and 1 or a path, got 0")

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+import tiny
 import toy_heads
 from longspan.data.imports.texts import TextsDescription
 from longspan.results import load_results
@@ -16,44 +17,65 @@ from tiny import set_flags as flags
 HEADER = ("body", "stars", "score")
 COLUMNS = ("--text", "body", "--label", "stars")
 TRAINING = {"steps": 4, "evaluate_every": 4, "warmup_steps": 0, "batch_size": 8}
+CPU = ("--device", "cpu")
 MODEL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
 
 
 pytestmark = pytest.mark.usefixtures("no_imports")
 
 
-@pytest.fixture
-def trained(request, cli, tmp_path, places):
-    """Return the record of a run on bytes of imported texts; the parameter is its positions."""
-    path = write_csv(tmp_path / "first.csv", reviews(40), HEADER)
-    cli("data", "import", "texts", path, *COLUMNS, "--cache", tmp_path / "cache")
-    model = MODEL | {"position": getattr(request, "param", "learned")}
-    sizes = [*flags("training", TRAINING), *flags("model", model)]
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Folder with a run on bytes of imported texts."""
+    folder = tmp_path_factory.mktemp("finished")
+    path = write_csv(folder / "first.csv", reviews(40), HEADER)
+    cache = ("--cache", folder / "cache")
+    sizes = [*flags("training", TRAINING), *flags("model", MODEL)]
     encoding = flags("task", {"vocabulary": "bytes", "length": 64})
-    code, _, err = cli("train", "local", "first", *sizes, *encoding, *places)
-    assert code == 0, err
+    train = ("train", "local", "first", *sizes, *encoding, "--runs", folder / "runs", *cache)
+    tiny.run_commands([("data", "import", "texts", path, *COLUMNS, *cache), (*train, *CPU)])
+    return folder
+
+
+@pytest.fixture
+def trained(finished, tmp_path):
+    """Return the record of the run, in a copy of its folder."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     (record,) = (tmp_path / "runs" / "own" / "first").glob("*.json")
     return record
 
 
-@pytest.mark.parametrize("trained", ["learned", "rotary", "sinusoidal", "none"], indirect=True)
 def test_own_texts_are_imported_and_finetuned_in_one_call(cli, tmp_path, trained, places):
     path = write_csv(tmp_path / "second.csv", reviews(30, seed=1), HEADER)
     command = ("finetune", trained, "--data", path, *COLUMNS, *flags("training", TRAINING), *places)
-    code, out, err = cli(*command)
-    assert code == 0, err
+    out, _ = cli.done(*command)
     assert "second" in out
     (result,) = load_results([tmp_path / "runs" / "finetune"])
     options = result.config.task.options
     # as far as the texts need, in the vocabulary of the checkpoint
     assert (options["length"], options["vocabulary"]) == (512, "bytes")
-    is_learned = result.config.model.position == "learned"
-    assert result.start.positions == ("tiled, 64 to 512 rows" if is_learned else None)
+    assert result.start.positions == "tiled, 64 to 512 rows"
     assert result.start.sha256 == result.config.start.checkpoint
     # The same command loads the result.
-    code, _, err = cli(*command)
-    assert code == 0, err
+    cli.done(*command)
     assert load_results([tmp_path / "runs" / "finetune"]) == [result]
+
+
+@pytest.mark.parametrize("position", ["rotary", "sinusoidal", "none"])
+def test_positions_without_parameters_reach_as_far_as_the_texts(
+    cli, tmp_path, trained, places, position
+):
+    """A checkpoint of theirs was kept at its length, which cut the texts."""
+    sizes = [*flags("training", TRAINING), *flags("model", MODEL | {"position": position})]
+    short = flags("task", {"vocabulary": "bytes", "length": 64})
+    cli.done("train", "local", "first", *sizes, *short, *places)
+    records = set((tmp_path / "runs" / "own" / "first").glob("*.json"))
+    (start,) = records - {trained}
+    path = write_csv(tmp_path / "second.csv", reviews(30, seed=1), HEADER)
+    cli.done("finetune", start, "--data", path, *COLUMNS, *flags("training", TRAINING), *places)
+    (result,) = load_results([tmp_path / "runs" / "finetune"])
+    assert result.config.task.options["length"] == 512
+    assert result.config.start.positions == 64
 
 
 @pytest.mark.parametrize("option", ["--dry-run", "--measure"])
@@ -65,11 +87,8 @@ def test_plan_imports_nothing(cli, tmp_path, trained, places, option):
     before = content()
     path = write_csv(tmp_path / "second.csv", reviews(30, seed=1), HEADER)
     command = ("finetune", trained, "--data", path, *COLUMNS, *flags("training", TRAINING), *places)
-    check_rejected(
-        cli(*command, option),
-        "was not imported as 'second'",
-        f"run longspan data import texts {path} first",
-    )
+    remedy = f"run longspan data import texts {path} first"
+    check_rejected(cli(*command, option), "was not imported as 'second'", remedy)
     assert content() == before
     assert "second" not in TASKS
     settings = (*flags("training", TRAINING), "--set", "task.length=64")  # that of the built data
@@ -84,8 +103,7 @@ def test_run_on_imported_texts_is_planned_by_its_own_command(cli, tmp_path, plac
     path = write_csv(tmp_path / "mine.csv", reviews(40), HEADER)
     command = ("finetune", "--data", path, *COLUMNS, *flags("training", TRAINING))
     command = (*command, *flags("model", MODEL), *places)
-    code, _, err = cli("data", "import", "texts", path, *COLUMNS, *places[2:4])
-    assert code == 0, err
+    cli.done("data", "import", "texts", path, *COLUMNS, *places[2:4])
     code, out, err = cli(*command, option)
     assert (code, "mine" in out) == (0, True), err
     assert not (tmp_path / "runs").exists()
@@ -98,10 +116,9 @@ def test_run_on_imported_texts_is_planned_by_its_own_command(cli, tmp_path, plac
 def test_numbers_are_finetuned_from_classes(cli, tmp_path, trained, places):
     path = write_csv(tmp_path / "rated.csv", reviews(30, seed=1), HEADER)
     columns = ("--text", "body", "--target", "score", "--name", "numbers")
-    code, out, err = cli(
+    out, _ = cli.done(
         "finetune", trained, "--data", path, *columns, *flags("training", TRAINING), *places
     )
-    assert code == 0, err
     (result,) = load_results([tmp_path / "runs" / "finetune"])
     assert result.task == "numbers"
     assert all(part in out for part in ("r2", "rmse", "TF-IDF", "numbers: 3 documents of test"))
@@ -129,8 +146,7 @@ def test_run_with_a_learned_vocabulary_is_finetuned_from_its_export(
     cli("data", "import", "texts", old, *COLUMNS, "--cache", tmp_path / "cache")
     training = flags("training", TRAINING)
     sizes = [*flags("model", MODEL), "--set", f"task.vocabulary={vocabulary}"]
-    code, _, err = cli("train", "local", "old", *training, *sizes, *places)
-    assert code == 0, err
+    cli.done("train", "local", "old", *training, *sizes, *places)
     (record,) = (tmp_path / "runs" / "own" / "old").glob("*.json")
     command = ("--data", new, *COLUMNS, *training, *places)
     code, _, err = cli("finetune", record, *command)
@@ -145,11 +161,9 @@ def test_run_with_a_learned_vocabulary_is_finetuned_from_its_export(
     (tmp_path / "moved").rename(tmp_path / "cache" / "old")
     folder = tmp_path / "exported"
     cli("export", record, "--output", folder, "--cache", tmp_path / "cache")
-    code, _, err = cli("finetune", folder, *command)
-    assert code == 0, err
+    cli.done("finetune", folder, *command)
     # On its own task the ids are the same.
-    code, _, err = cli("finetune", record, "old", *training, *places)
-    assert code == 0, err
+    cli.done("finetune", record, "old", *training, *places)
 
 
 def test_checkpoint_of_another_tokenizer_is_refused(cli, tmp_path, trained, places):
@@ -184,13 +198,11 @@ def test_corpora_are_pretrained(cli, registries, tmp_path, places):
     register(toy_heads.ToyMasked)
     sizes = [*flags("training", TRAINING), *flags("model", MODEL)]
     command = ("toy_masked", *sizes, *places)
-    code, out, err = cli("pretrain", "local", *command)
-    assert code == 0, err
+    out, err = cli.done("pretrain", "local", *command)
     assert "perplexity" in out
     (record,) = (tmp_path / "runs" / "pretrain" / "toy_masked").glob("*.json")
     assert f"next: longspan finetune {record} TASK" in err
-    code, _, err = cli("pretrain", record, *command)
-    assert code == 0, err
+    cli.done("pretrain", record, *command)
     results = load_results([tmp_path / "runs"])
     assert sorted(x.start is None for x in results) == [False, True]
     check_rejected(cli("pretrain", "locl", *command), "mechanism or checkpoint called 'locl'; did")

@@ -26,8 +26,7 @@ def expected(folder):
 
 
 def test_text_is_the_output_and_speeds_are_notes(cli, folder, expected):
-    code, out, err = cli("generate", folder, "--prompt", PROMPT, *FLAGS)
-    assert code == 0, err
+    out, err = cli.done("generate", folder, "--prompt", PROMPT, *FLAGS)
     assert out == f"{expected.text}\n"
     number = r"[\d.]+k?"
     assert re.fullmatch(
@@ -40,15 +39,13 @@ def test_text_is_the_output_and_speeds_are_notes(cli, folder, expected):
 def test_prompt_of_a_file_is_read_as_it_is(cli, folder, tmp_path, expected):
     (tmp_path / "prompt.txt").write_bytes(f"{PROMPT}\r\n".encode())
     command = ("generate", folder, "--prompt-file", tmp_path / "prompt.txt", "--json", *FLAGS)
-    code, out, err = cli(*command)
-    assert code == 0, err
+    out, _ = cli.done(*command)
     assert json.loads(out)["prompt_tokens"] == expected.prompt_tokens + 2
 
 
 def test_json_has_text_ids_speeds_state_and_settings(cli, folder, expected):
     command = ("generate", folder, "--prompt", PROMPT, "--json", "--top-k", 257, *FLAGS)
-    code, out, err = cli(*command)
-    assert code == 0, err
+    out, _ = cli.done(*command)
     found = json.loads(out)
     assert (found["text"], found["ids"]) == (expected.text, expected.ids)
     assert found["state_bytes"] == expected.state_bytes
@@ -56,21 +53,15 @@ def test_json_has_text_ids_speeds_state_and_settings(cli, folder, expected):
     read = found["prompt_tokens"] / found["prompt_seconds"]
     assert found["prompt_tokens_per_second"] == pytest.approx(read)
     assert found["config"] == {
-        "max_new_tokens": 12,
-        "temperature": 1.0,
-        "top_k": 257,
-        "top_p": None,
-        "greedy": False,
-        "seed": 3,
-        "prefill_chunk_size": 4096,
+        **{"max_new_tokens": 12, "temperature": 1.0, "top_k": 257, "top_p": None},
+        **{"greedy": False, "seed": 3, "prefill_chunk_size": 4096},
     }
     assert found["checkpoint"] == str(folder)
 
 
 def test_ids_continue_ids(cli, tmp_path):
     bare = save_folder(tmp_path, tokenizer=False)
-    code, out, err = cli("generate", bare, "--prompt-ids", "5,6,7", *FLAGS)
-    assert code == 0, err
+    out, _ = cli.done("generate", bare, "--prompt-ids", "5,6,7", *FLAGS)
     ids = [int(token) for token in out.split(",")]
     assert len(ids) == 12
     config = DecodingConfig(max_new_tokens=12, seed=3)
@@ -78,8 +69,7 @@ def test_ids_continue_ids(cli, tmp_path):
 
 
 def test_one_new_token_has_no_speed(cli, folder):
-    code, _, err = cli("generate", folder, "--prompt", "a", "--max-new-tokens", 1, "--greedy")
-    assert code == 0, err
+    _, err = cli.done("generate", folder, "--prompt", "a", "--max-new-tokens", 1, "--greedy")
     assert ", 1 new token, state of" in err
 
 

@@ -36,15 +36,13 @@ def write_rows(path, kind, rows=ROWS):
 def test_imports_are_tasks_that_are_trained(cli, tmp_path, kind):
     table = write_rows(tmp_path / "mine.csv", kind)
     cache = ("--cache", tmp_path / "cache")
-    code, out, err = cli("data", "import", kind, table, *cache)
-    assert code == 0, err
+    out, err = cli.done("data", "import", kind, table, *cache)
     assert "task: mine" in out
     assert "train: 16" in out
     assert "next: longspan train local mine" in err
     more = () if kind == "questions" else ("--set", "task.vocabulary=128")
     runs = ("--runs", tmp_path / "runs", "--device", "cpu")
-    code, out, err = cli("train", "local", "mine", *FLAGS, *more, *cache, *runs)
-    assert code == 0, err
+    cli.done("train", "local", "mine", *FLAGS, *more, *cache, *runs)
     (path,) = (tmp_path / "runs").rglob("local-*.json")
     assert REPORTED[kind] in json.loads(path.read_text())["scores"]["test"]["metrics"]
 
@@ -63,8 +61,7 @@ def test_encoder_of_transformers_starts_them(cli, tmp_path, kind):
     where = (*cache, "--runs", tmp_path / "runs", "--device", "cpu")
     for length, mechanism in ((32, "full"), (96, "longformer")):
         more = ("--set", f"task.length={length}")
-        code, _, err = cli("finetune", folder, "mine", *short, *more, *where)
-        assert code == 0, err
+        cli.done("finetune", folder, "mine", *short, *more, *where)
         (path,) = (tmp_path / "runs").rglob(f"{mechanism}-*.json")
         config = json.loads(path.read_text())["config"]
         assert config["task"]["options"]["length"] == length
@@ -77,11 +74,9 @@ def test_code_of_the_card_answers_as_the_run(cli, tmp_path):
     cli("data", "import", "questions", write_rows(tmp_path / "mine.csv", "questions"), *cache)
     flags = tiny.short_flags({**tiny.SHORT_RUN, "mechanism.window": 2})
     runs = ("--runs", tmp_path / "runs", "--device", "cpu")
-    code, _, err = cli("train", "longformer", "mine", *flags, *cache, *runs)
-    assert code == 0, err
+    cli.done("train", "longformer", "mine", *flags, *cache, *runs)
     (path,) = (tmp_path / "runs").rglob("longformer-*.json")
-    code, _, err = cli("export", path, "--output", tmp_path / "model", *cache)
-    assert code == 0, err
+    cli.done("export", path, "--output", tmp_path / "model", *cache)
     run = load_run(path, RunPaths(cache=tmp_path / "cache", device="cpu"))
     details = run.task.load_details("test", 0)
     (batch,) = run.task.batches("test", batch_size=1, rows=np.array([0]))
@@ -108,11 +103,9 @@ def test_code_of_the_card_searches_as_the_run(cli, tmp_path):
     cache = ("--cache", tmp_path / "cache")
     cli("data", "import", "search", write_rows(tmp_path / "mine.csv", "search"), *cache)
     runs = ("--set", "task.vocabulary=128", "--runs", tmp_path / "runs", "--device", "cpu")
-    code, _, err = cli("train", "local", "mine", *FLAGS, *cache, *runs)
-    assert code == 0, err
+    cli.done("train", "local", "mine", *FLAGS, *cache, *runs)
     (path,) = (tmp_path / "runs").rglob("local-*.json")
-    code, _, err = cli("export", path, "--output", tmp_path / "model", *cache)
-    assert code == 0, err
+    cli.done("export", path, "--output", tmp_path / "model", *cache)
     namespace, said = {}, io.StringIO()
     with contextlib.redirect_stdout(said):
         exec(code_of(tmp_path / "model"), namespace)
@@ -136,8 +129,7 @@ def test_what_was_left_out_is_printed(cli, tmp_path):
     rows = [*ROWS, ("Why?", "In house 0 lives Ann0.", ""), ("", "No question.", "x")]
     rows.append(("Where?", "In house 1 lives Ann1.", "Oslo"))
     table = write_rows(tmp_path / "mine.csv", "questions", rows)
-    code, _, err = cli("data", "import", "questions", table, "--cache", tmp_path / "cache")
-    assert code == 0, err
+    _, err = cli.done("data", "import", "questions", table, "--cache", tmp_path / "cache")
     assert "1 question without an answer was left out" in err
     assert "1 row without a question or document was left out" in err
     assert "1 answer is not at the given place, or not in the document" in err

@@ -9,6 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import tiny
+from longspan.arena import RunPaths
+from longspan.arena import predict as prediction
+from longspan.arena.protocols.files import register_imports
+from longspan.data.imports.texts import load_splits
+from longspan.tasks import build
 from own_files import reviews, write_csv
 from test_cli_errors import check_rejected
 
@@ -41,33 +46,34 @@ def trained(tmp_path_factory):
     return folder
 
 
+def record_of(folder, task="reviews"):
+    (record,) = (folder / "runs" / "own" / task).glob("*.json")
+    return record
+
+
 def run_import(cli, tmp_path, *arguments):
     return cli("data", "import", "texts", *arguments, "--cache", tmp_path / "cache")
 
 
 def test_import_makes_a_task_and_prints_the_next_command(cli, tmp_path, file):
-    code, out, err = run_import(cli, tmp_path, file, *COLUMNS)
-    assert code == 0, err
+    out, err = run_import(cli.done, tmp_path, file, *COLUMNS)
     assert "task: reviews" in out
     assert "train: 32" in out
     assert "next: longspan train local reviews" in err
-    code, out, _ = run_import(cli, tmp_path, file, *COLUMNS, "--name", "again", "--json")
+    out, _ = run_import(cli.done, tmp_path, file, *COLUMNS, "--name", "again", "--json")
     assert json.loads(out)["task"] == "again"
     for command in (["card", "reviews"], ["show", "reviews"], ["verify"], ["list"]):
-        code, out, err = cli("data", *command, "--cache", tmp_path / "cache")
-        assert code == 0, err
+        out, _ = cli.done("data", *command, "--cache", tmp_path / "cache")
         assert "reviews" in out or "pos" in out or "neg" in out
 
 
 def test_import_says_that_small_classes_exceed_the_share(cli, tmp_path):
     rows = [(f"text {n}", f"class {n % 100}", n) for n in range(300)]
     path = write_csv(tmp_path / "many.csv", rows, HEADER)
-    code, _, err = run_import(cli, tmp_path, path, *COLUMNS)
-    assert code == 0, err
+    _, err = run_import(cli.done, tmp_path, path, *COLUMNS)
     said = " ".join(err.split())
     assert "note: test holds out 33 % of the rows, and a share of 0.1 was asked for" in said
-    code, _, err = run_import(cli, tmp_path, path, *COLUMNS[:2], "--target", "score", "--name", "n")
-    assert code == 0, err
+    _, err = run_import(cli.done, tmp_path, path, *COLUMNS[:2], "--target", "score", "--name", "n")
     assert "holds out" not in err
 
 
@@ -82,8 +88,7 @@ def test_imports_of_the_default_cache_are_listed(cli, tmp_path, file, monkeypatc
 def test_protocol_of_imported_texts_is_own_unless_named(cli, tmp_path, file):
     run_import(cli, tmp_path, file, *COLUMNS)
     end = ("--cache", tmp_path / "cache", "--dry-run", "--json", "--mechanisms", "local")
-    code, out, err = cli("arena", "--tasks", "reviews", *end)
-    assert code == 0, err
+    out, _ = cli.done("arena", "--tasks", "reviews", *end)
     assert "own" in out
     check_rejected(cli("arena", "--tasks", "reviews,listops", *end), "'own'", "reviews")
     named = ("arena", "--protocol", "quick", "--tasks", "reviews", *end)
@@ -100,30 +105,24 @@ def test_misspelled_import_is_suggested(cli, tmp_path, file):
     check_rejected(cli("train", "local", "wxyz", *end), "'wxyz'; there are: ")
 
 
-def test_trained_records_are_those_of_protocol_own(trained):
+def test_trained_records_are_those_of_protocol_own_and_pass_the_checks(cli, trained, monkeypatch):
     for task, metric in (("reviews", "accuracy"), ("rated", "r2")):
-        (path,) = (trained / "runs" / "own" / task).glob("*.json")
-        record = json.loads(path.read_text())
+        record = json.loads(record_of(trained, task).read_text())
         assert record["metric"] == metric
         assert record["scores"]["test"]["num_examples"] == 4
-
-
-def test_own_records_pass_the_checks(cli, trained, monkeypatch):
     monkeypatch.setenv("LONGSPAN_CACHE", str(trained / "cache"))
     _, out, _ = cli("results", "check", trained / "runs", "--json")
-    errors = [x for x in json.loads(out)["findings"] if x["severity"] == "error"]
-    assert errors == []
+    assert [x for x in json.loads(out)["findings"] if x["severity"] == "error"] == []
 
 
 @pytest.mark.parametrize("task", ["reviews", "rated"])
 def test_predictions_have_the_rows_of_the_file(cli, trained, tmp_path, task):
-    (record,) = (trained / "runs" / "own" / task).glob("*.json")
+    record = record_of(trained, task)
     rows = [(n, text) for n, (text, *_) in enumerate(reviews(20, seed=5))]
     new = write_csv(tmp_path / "new.csv", rows, ("id", "body"))
     output = tmp_path / "out.csv"
     arguments = ("--text", "body", "--output", output, "--cache", trained / "cache")
-    code, out, err = cli("predict", record, new, *arguments, "--device", "cpu")
-    assert code == 0, err
+    out, _ = cli.done("predict", record, new, *arguments, "--device", "cpu")
     assert out == f"20 predictions in {output}\n"
     with output.open(newline="") as file:
         found = list(csv.DictReader(file))
@@ -158,11 +157,10 @@ def test_lines_keep_numbers_booleans_and_nulls(cli, trained, tmp_path, suffix, i
         for n, (text, *_) in enumerate(reviews(6, seed=5))
     ]
     new = write_typed(tmp_path, suffix, rows)
-    (record,) = (trained / "runs" / "own" / "reviews").glob("*.json")
+    record = record_of(trained)
     output, where = tmp_path / "out.jsonl", ("--cache", trained / "cache", "--device", "cpu")
     only = ("--id", identifier) if identifier else ()
-    code, _, err = cli("predict", record, new, "--output", output, *where, *only)
-    assert code == 0, err
+    cli.done("predict", record, new, "--output", output, *where, *only)
     found = [json.loads(line) for line in output.read_text().splitlines()]
     assert [*found[0]][-2:] == ["predicted", "probability"]
     names = [identifier] if identifier else [*rows[0]]
@@ -173,16 +171,13 @@ def test_lines_keep_numbers_booleans_and_nulls(cli, trained, tmp_path, suffix, i
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_written_numbers_have_their_digits(cli, trained, tmp_path, monkeypatch, suffix):
     """Numbers of CSV had six digits, as 1.7e+09 of a time, and small probabilities were 0."""
-    from longspan.arena import predict as module
-
     numbers, rare = [1.7e9 + 3, 1.7e9 + 4], np.array([1.25e-7, 3.5e-6])
     new = write_csv(tmp_path / "new.csv", [("a plot",), ("a film",)], ("body",))
-    (record,) = (trained / "runs" / "own" / "reviews").glob("*.json")
-    found = module.Predictions(numbers, 1 - rare, {"rare": rare})
-    monkeypatch.setattr(module, "predict", lambda *_, **options: found)
+    record = record_of(trained)
+    found = prediction.Predictions(numbers, 1 - rare, {"rare": rare})
+    monkeypatch.setattr(prediction, "predict", lambda *_, **options: found)
     output, where = tmp_path / f"out{suffix}", ("--cache", trained / "cache")
-    code, _, err = cli("predict", record, new, "--output", output, *where, "--probabilities")
-    assert code == 0, err
+    cli.done("predict", record, new, "--output", output, *where, "--probabilities")
     with output.open(newline="") as file:
         rows = [*csv.DictReader(file)] if suffix == ".csv" else [json.loads(x) for x in file]
     assert [float(row["predicted"]) for row in rows] == numbers
@@ -192,21 +187,14 @@ def test_written_numbers_have_their_digits(cli, trained, tmp_path, monkeypatch, 
 @pytest.mark.parametrize("task", ["reviews", "rated"])
 def test_predictions_reproduce_the_recorded_score(trained, task):
     """Predict the test split from its texts: the score of the record follows."""
-    from longspan.arena import RunPaths
-    from longspan.arena.predict import predict
-    from longspan.arena.protocols.files import register_imports
-    from longspan.tasks import build
-
     register_imports(trained / "cache")
-    (path,) = (trained / "runs" / "own" / task).glob("*.json")
+    path = record_of(trained, task)
     record = json.loads(path.read_text())
     opened = build(task, record["config"]["task"]["options"])
     opened.open(trained / "cache")
     description = opened.description
-    from longspan.data.imports.texts import load_splits
-
     rows = load_splits(opened.folder, description)["test"]
-    found = predict(path, rows.texts, RunPaths(cache=trained / "cache", device="cpu"))
+    found = prediction.predict(path, rows.texts, RunPaths(cache=trained / "cache", device="cpu"))
     scores = record["scores"]["test"]["metrics"]
     if task == "rated":
         errors = [(x - y) ** 2 for x, y in zip(found.values, rows.targets, strict=True)]
@@ -219,17 +207,13 @@ def test_predictions_reproduce_the_recorded_score(trained, task):
 
 def test_predictions_follow_the_order_of_the_texts(trained):
     """Batches are sorted by length; predictions are not."""
-    from longspan.arena import RunPaths
-    from longspan.arena.predict import predict
-    from longspan.arena.protocols.files import register_imports
-
     register_imports(trained / "cache")
-    (path,) = (trained / "runs" / "own" / "rated").glob("*.json")
+    path = record_of(trained, "rated")
     paths = RunPaths(cache=trained / "cache", device="cpu")
     texts = [("good bad " * n,) for n in (3, 1, 9, 2)] + [("plot " * 4,)]
-    together = predict(path, texts, paths).values
+    together = prediction.predict(path, texts, paths).values
     assert len({f"{x:.6f}" for x in together}) == 5
-    one_by_one = [predict(path, [text], paths).values[0] for text in texts]
+    one_by_one = [prediction.predict(path, [text], paths).values[0] for text in texts]
     assert together == pytest.approx(one_by_one, rel=1e-5)
 
 
@@ -265,7 +249,7 @@ def test_options_of_files_are_refused_for_published_data(cli, tmp_path):
 
 
 def test_invalid_prediction_is_one_line_and_writes_nothing(cli, trained, tmp_path):
-    (record,) = (trained / "runs" / "own" / "reviews").glob("*.json")
+    record = record_of(trained)
     output = tmp_path / "out.csv"
     end = ("--output", output, "--cache", trained / "cache", "--device", "cpu")
     new = write_csv(tmp_path / "new.csv", [("one text", "other"), ("", "x")], ("body", "predicted"))
@@ -288,15 +272,14 @@ def test_invalid_prediction_is_one_line_and_writes_nothing(cli, trained, tmp_pat
 
 
 def test_predictions_of_a_folder_have_the_names_of_the_files(cli, trained, tmp_path):
-    (record,) = (trained / "runs" / "own" / "reviews").glob("*.json")
+    record = record_of(trained)
     texts = {f"{n}.txt": text for n, (text, *_) in enumerate(reviews(4, seed=6))}
     (tmp_path / "flat").mkdir()
     for name, text in texts.items():
         (tmp_path / "flat" / name).write_text(text)
     output = tmp_path / "out.csv"
     end = ("--output", output, "--cache", trained / "cache", "--device", "cpu")
-    code, _, err = cli("predict", record, tmp_path / "flat", *end)
-    assert code == 0, err
+    cli.done("predict", record, tmp_path / "flat", *end)
     with output.open(newline="") as file:
         found = list(csv.DictReader(file))
     assert {row["file"]: row["text"] for row in found} == texts
@@ -319,8 +302,7 @@ def test_folder_of_classes_becomes_a_task(cli, tmp_path):
     (tmp_path / "films" / "test" / "mixed" / "1.txt").write_text("neither good nor bad")
     command = ("data", "import", "texts", tmp_path / "films", "--cache", tmp_path / "cache")
     check_rejected(cli(*command, "--text", "body"), "is a folder", "omit --text")
-    code, out, err = cli(*command, "--set", "length=10")
-    assert code == 0, err
+    out, err = cli.done(*command, "--set", "length=10")
     assert "train: 27\nvalidation: 3\ntest: 9\n" in out
     notes = " ".join(err.split())
     assert "1 held-out row has a class that training lacks; scores count it" in notes

@@ -65,8 +65,7 @@ def test_equal_findings_are_printed_once(cli, results, commit, severity):
         content = read_json(path)
         assert content["git_commit"] == "0123456789ab"
         write_json(path, {**content, "git_commit": commit, "changed_files": None})
-    code, out, _ = cli("results", "check", results)
-    assert code == 0
+    out, _ = cli.done("results", "check", results)
     assert out.count("git_commit") == 1
     assert f"{severity}: 8 files: git_commit: expected" in out
     assert out.count(f"8 {severity}s") == 1
@@ -76,18 +75,16 @@ def test_control_characters_are_escaped(cli, results):
     path = sorted(results.rglob("local-*-0.json"))[0]
     content = read_json(path)
     write_json(path, {**content, "date": "\x1b[31m" + content["date"]})
-    code, out, _ = cli("results", "list", results)
-    assert code == 0
+    out, _ = cli.done("results", "list", results)
     assert "\x1b" not in out
     assert r"\x1b[31m" in out
 
 
 def test_list_has_one_row_per_record(cli, results):
-    code, out, _ = cli("results", "list", results)
-    assert code == 0
+    out, _ = cli.done("results", "list", results)
     record = load_result(sorted(results.rglob("local-*-0.json"))[0])
     assert record.main.format(record.score()) in out
-    code, out, _ = cli("results", "list", results, "--json")
+    _, out, _ = cli("results", "list", results, "--json")
     rows = json.loads(out)
     assert len(rows) == 8
     assert record.score() in [row["test"] for row in rows]
@@ -129,8 +126,7 @@ def test_reference_rows_are_listed_by_name(cli, results):
     record = load_result(sorted(results.rglob("full-*-0.json"))[0])
     assert record.stem.startswith("full-")
     dataclasses.replace(record, overrides={"row": "words"}).save(results)
-    code, out, _ = cli("results", "list", results)
-    assert code == 0
+    out, _ = cli.done("results", "list", results)
     assert " words " in out
     rows = json.loads(cli("results", "list", results, "--json")[1])
     assert {row["row_name"]: row["mechanism"] for row in rows}["words"] == "full"
@@ -151,10 +147,9 @@ def test_diff_has_one_row_per_differing_run(cli, results, tmp_path):
     other = tmp_path / "other"
     for record in synthetic.records("smoke", 1, ["local"]):
         record.save(other)
-    code, out, _ = cli("results", "diff", other, results)
-    assert code == 0
+    out, _ = cli.done("results", "diff", other, results)
     assert [line.split()[0] for line in out.splitlines() if "smoke" in line] == ["new"] * 6
-    code, out, _ = cli("results", "diff", results, other, "--json")
+    _, out, _ = cli("results", "diff", results, other, "--json")
     content = json.loads(out)
     assert (content["a"], content["b"]) == (str(results), str(other))
     assert {x["kind"] for x in content["differences"]} == {"gone"}

@@ -47,16 +47,14 @@ MINE = ("--protocol", "mine.toml", "--import", "gated.py")
 
 def planned(cli, *arguments):
     """Return the steps of the planned runs by task and row."""
-    code, out, err = cli("arena", *arguments, "--dry-run", "--json")
-    assert code == 0, err
+    out, _ = cli.done("arena", *arguments, "--dry-run", "--json")
     return {(x["task"], x["row_name"]): x["steps"] for x in json.loads(out)["runs"]}
 
 
 def test_arena_runs_plugin_and_protocol_file_with_settings_of_each(cli, folder, tiny_cache):
     command = ["arena", *MINE, "--tasks", "listops", "--mechanisms", "local,of_a_user"]
     command += ["--set", "of_a_user.window=5", "--set", "listops.steps=8"]
-    code, _, err = cli(*command, "--cache", tiny_cache, "--device", "cpu", "--json")
-    assert code == 0, err
+    _, err = cli.done(*command, "--cache", tiny_cache, "--device", "cpu", "--json")
     assert f"report: {'runs/mine/report.html'}" in err
     records = {x.mechanism: x for x in load_results([folder / "runs/mine"])}
     assert {x.protocol for x in records.values()} == {"mine"}
@@ -83,14 +81,12 @@ def test_dry_run_plans_settings_of_one_task_and_mechanism(cli, folder):
 
 
 def test_plugin_is_imported_before_the_protocol_file_is_read(cli, folder):
-    code, out, err = cli("show", "mine.toml", "--import", "gated.py", "--json")
-    assert code == 0, err
+    out, _ = cli.done("show", "mine.toml", "--import", "gated.py", "--json")
     assert json.loads(out)["options by mechanism"]["of_a_user"] == {"window": 3}
 
 
 def test_every_command_takes_protocol_files(cli, folder, tiny_cache):
-    code, out, _ = cli("protocols", "diff", "mine.toml", "other.py", "--import", "gated.py")
-    assert code == 0
+    out, _ = cli.done("protocols", "diff", "mine.toml", "other.py", "--import", "gated.py")
     assert "mine, source: mine.toml" in out
     code, out, _ = cli("protocols", "check", "other.py")
     assert (code, out) == (0, "other is from other.py; it has no source to be compared with\n")
@@ -170,8 +166,7 @@ def test_train_names_protocols_that_have_the_task(cli):
 
 def test_record_of_absent_plugin_names_what_is_missing(cli, folder, tiny_cache, monkeypatch):
     train = ["train", "of_a_user", "listops", *MINE, "--cache", tiny_cache, "--device", "cpu"]
-    code, _, err = cli(*train)
-    assert code == 0, err
+    cli.done(*train)
     (record,) = folder.glob("runs/mine/listops/*.json")
     source = json.loads(record.read_text())["source_files"]["mechanism"]
     missing = (
@@ -184,12 +179,11 @@ def test_record_of_absent_plugin_names_what_is_missing(cli, folder, tiny_cache, 
     check_rejected(cli("eval", record, "--set", "task.max_length=20", *where), missing)
     check_rejected(cli("analyze", record, *where), missing)
     # Reports need no plug-in.
-    code, out, _ = cli("report", "runs", "--format", "csv")
+    _, out, _ = cli("report", "runs", "--format", "csv")
     assert "of_a_user" in out
     del PROTOCOLS["mine"]
     monkeypatch.setattr(plugins, "_LOADED", {})
     elsewhere = ("eval", record, "--task", "recall", *where, "--import", "gated.py")
     check_rejected(cli(*elsewhere), "the run's protocol 'mine' is not registered here")
-    code, out, _ = cli("results", "check", "runs")
-    assert code == 0  # a note: the file of the plug-in is not loaded
+    out, _ = cli.done("results", "check", "runs")
     assert "gated.py" in out

@@ -11,12 +11,8 @@ from longspan.results import load_results
 
 PAGE = Path(__file__).parent.parent / "docs" / "recipes" / "train-a-language-model.md"
 SMALL = {
-    "model.hidden_size": 8,
-    "model.num_attention_heads": 1,
-    "model.num_hidden_layers": 1,
-    "model.intermediate_size": 8,
-    "training.evaluate_every": 5,
-    "training.eval_batch_size": 4,
+    **{"model.hidden_size": 8, "model.num_attention_heads": 1, "model.num_hidden_layers": 1},
+    **{"model.intermediate_size": 8, "training.evaluate_every": 5, "training.eval_batch_size": 4},
     "task.held_out_tokens": 100,
 }
 
@@ -45,9 +41,7 @@ def test_the_documented_stages_run(places, cli, tmp_path):
     path = documented_file(tmp_path)
     changes = [x for name, value in SMALL.items() for x in ("--set", f"{name}={value}")]
     code, _, message = cli(
-        *("arena", "--protocol", path, "--mechanisms", "local,full"),
-        *changes,
-        *places,
+        *("arena", "--protocol", path, "--mechanisms", "local,full"), *changes, *places
     )
     assert code == 0, message
     results = {x.mechanism: x for x in load_results([tmp_path / "runs"])}

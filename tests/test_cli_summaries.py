@@ -9,11 +9,7 @@ from transformers import AutoTokenizer
 
 import paper_files
 from longspan.data.word_pieces import tokenizer_sha256
-from longspan.models import (
-    LongspanConfig,
-    LongspanForConditionalGeneration,
-    LongspanForMaskedLM,
-)
+from longspan.models import LongspanConfig, LongspanForConditionalGeneration, LongspanForMaskedLM
 from longspan.results import load_results
 from longspan.validation import validate_records
 from own_files import save_tokenizer, write_csv
@@ -75,23 +71,20 @@ def test_papers_are_trained_evaluated_and_summarized(cli, tmp_path, places):
     options = flags("task", {**SHORT, "vocabulary": 40, "global_tokens": "first"})
     window = ("--set", "mechanism.window=4")
     protocol = ("--protocol", "documents-small")
-    code, out, err = cli(
+    out, _ = cli.done(
         "train", "longformer", "pubmed_summarization", *protocol, *sizes, *options, *window,
         *data, *places,
     )  # fmt: skip
-    assert code == 0, err
     assert "rule: lead" in out
     (record,) = (tmp_path / "runs").rglob("longformer-*.json")
     common = (*data, "--cache", tmp_path / "cache", "--device", "cpu")
-    code, out, err = cli("eval", record, *common)
-    assert code == 0, err
+    out, _ = cli.done("eval", record, *common)
     (result,) = load_results([tmp_path / "runs"])
     assert f"ROUGE-1 {100 * result.score():.1f} %" in out
     assert "4 examples" in out
     new = write_csv(tmp_path / "new.csv", rows(3), HEADER)
     output = tmp_path / "out.csv"
-    code, out, err = cli("predict", record, new, "--text", "body", "--output", output, *common)
-    assert code == 0, err
+    cli.done("predict", record, new, "--text", "body", "--output", output, *common)
     with output.open(newline="") as file:
         written = list(csv.DictReader(file))
     assert [row["body"] for row in written] == [text for text, _ in rows(3)]
@@ -99,15 +92,13 @@ def test_papers_are_trained_evaluated_and_summarized(cli, tmp_path, places):
     assert all(set(row["predicted"].split()) <= known for row in written)
     assert all(len(row["predicted"].split()) <= 12 for row in written)
     # Decoding is an option of the task: no data is built again, and the evaluation names it.
-    code, out, err = cli("eval", record, "--set", "task.beams=1", *common)
-    assert code == 0, err
+    out, _ = cli.done("eval", record, "--set", "task.beams=1", *common)
     assert "beams=1" in out
 
 
 def test_encoder_starts_a_summarizer(cli, tmp_path, places, notes):
     checkpoint = save_checkpoint(tmp_path / "encoder", LongspanForMaskedLM)
-    code, _, err = finetune(cli, checkpoint, notes, places, *flags("task", {"target_length": 12}))
-    assert code == 0, err
+    finetune(cli.done, checkpoint, notes, places, *flags("task", {"target_length": 12}))
     (result,) = load_results([tmp_path / "runs"])
     assert result.config.task.options["vocabulary"] == f"tokenizer:{checkpoint}"
     assert result.config.task.options["length"] == 32
@@ -123,8 +114,7 @@ def test_copied_checkpoint_loads_the_finished_run(cli, tmp_path, places, notes):
     checkpoint = save_checkpoint(tmp_path / "encoder", LongspanForMaskedLM)
     copy = shutil.copytree(checkpoint, tmp_path / "elsewhere" / "copy")
     for folder in (checkpoint, copy):
-        code, _, err = finetune(cli, folder, notes, places, *flags("task", {"target_length": 12}))
-        assert code == 0, err
+        finetune(cli.done, folder, notes, places, *flags("task", {"target_length": 12}))
     (result,) = load_results([tmp_path / "runs"])
     assert result.config.start.tokenizer == tokenizer_sha256(checkpoint)
     assert [str(x) for x in validate_records([tmp_path / "runs"]).of("error")] == []
@@ -132,15 +122,13 @@ def test_copied_checkpoint_loads_the_finished_run(cli, tmp_path, places, notes):
 
 def test_encoder_decoder_starts_a_summarizer(cli, tmp_path, places, notes):
     checkpoint = save_summarizer(tmp_path / "both", max_position_embeddings=16)
-    code, _, err = finetune(cli, checkpoint, notes, places, *flags("task", {"target_length": 12}))
-    assert code == 0, err
+    finetune(cli.done, checkpoint, notes, places, *flags("task", {"target_length": 12}))
     (result,) = load_results([tmp_path / "runs"])
     assert result.start.new == []
     assert result.start.dropped == []
     (record,) = (tmp_path / "runs").rglob("local-*.json")
     hub = tmp_path / "hub"
-    code, _, err = cli("export", record, "--output", hub, "--cache", tmp_path / "cache")
-    assert code == 0, err
+    cli.done("export", record, "--output", hub, "--cache", tmp_path / "cache")
     card = (hub / "README.md").read_text()
     assert "tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)" in card
     assert "over rule: lead" in card
@@ -158,8 +146,7 @@ def test_summaries_are_as_long_as_the_decoder_of_the_checkpoint(
     """The recipe's number is lowered, as that of texts is; a user's own is kept."""
     checkpoint = save_summarizer(tmp_path / "both", max_position_embeddings=16)
     options = {} if given is None else {"target_length": given}
-    code, _, err = finetune(cli, checkpoint, notes, places, *flags("task", options))
-    assert code == 0, err
+    finetune(cli.done, checkpoint, notes, places, *flags("task", options))
     (result,) = load_results([tmp_path / "runs"])
     assert result.config.task.options["target_length"] == expected
     assert result.config.task.options["length"] == 32
@@ -173,8 +160,7 @@ def test_positions_of_an_encoder_decoder_are_extended(cli, tmp_path, places, not
     checkpoint = save_summarizer(tmp_path / "both", **decoder)
     options = flags("task", {"length": 48, "target_length": 12})
     tile = ("--extend-positions", "tile")
-    code, _, err = finetune(cli, checkpoint, notes, places, *options, *tile)
-    assert code == 0, err
+    finetune(cli.done, checkpoint, notes, places, *options, *tile)
     (result,) = load_results([tmp_path / "runs"])
     assert result.length == 48
     # Without sizes of its own the decoder has as many positions as the encoder.
@@ -194,12 +180,10 @@ def test_checkpoint_of_another_tokenizer_is_refused(cli, tmp_path, places, notes
 def test_summaries_are_imported(cli, tmp_path, notes):
     cache = ("--cache", tmp_path / "cache")
     command = ("data", "import", "summaries", notes, *COLUMNS, *cache)
-    code, out, err = cli(*command)
-    assert code == 0, err
+    out, err = cli.done(*command)
     assert "longspan train local notes" in err + out
     assert cli(*command)[0] == 0  # the same rows
-    code, out, err = cli("data", "show", "notes", "--split", "test", *cache)
-    assert code == 0, err
+    out, _ = cli.done("data", "show", "notes", "--split", "test", *cache)
     assert " = word" in out
     notes.write_text(notes.read_text() + "a new text .,a summary .\n")
     check_rejected(cli(*command), "'notes' is the name of another import of texts", "--replace")
@@ -212,21 +196,15 @@ def test_unusable_summaries_are_refused(cli, tmp_path, notes):
     for path, arguments, parts in (
         (notes, ("--text", "body"), ["takes --text COLUMN and --summary COLUMN"]),
         (notes, ("--text", "body", "--summary", "none"), ["no column 'none'", "body, gist"]),
-        (
-            notes,
-            (*COLUMNS, "--label", "gist"),
-            ["--label applies to `data import texts`"],
-        ),
+        (notes, (*COLUMNS, "--label", "gist"), ["--label applies to `data import texts`"]),
         (empty, COLUMNS, ["empty text or target in line 22", "--drop-empty"]),
         (tmp_path, COLUMNS, ["several tables of train", "pass its file"]),
     ):
         check_rejected(cli("data", "import", "summaries", path, *arguments, *cache), *parts)
     check_rejected(cli("data", "import", "texts", notes, *COLUMNS, *cache), "--summary applies to")
-    code, _, err = cli("data", "import", "summaries", empty, *COLUMNS, "--drop-empty", *cache)
-    assert code == 0, err
+    _, err = cli.done("data", "import", "summaries", empty, *COLUMNS, "--drop-empty", *cache)
     assert "1 row without a text or summary was" in err
     assert "no word for ROUGE" not in err
     mute = write_csv(tmp_path / "mute.csv", [*rows(20), ("a text", "..."), ("и", "…")], HEADER)
-    code, _, err = cli("data", "import", "summaries", mute, *COLUMNS, *cache)
-    assert code == 0, err
+    _, err = cli.done("data", "import", "summaries", mute, *COLUMNS, *cache)
     assert "2 summaries have no word for ROUGE, which scores them 0" in err

@@ -92,11 +92,7 @@ DOORS = {
         for suffix in (".csv", ".tsv", ".jsonl", ".ndjson")
     },
     "own texts, .parquet": ("own.parquet", read_table, None),
-    "own texts, folder": (
-        "class/text.txt",
-        lambda x: read_table(x.parent.parent),
-        LARGE,
-    ),
+    "own texts, folder": ("class/text.txt", lambda x: read_table(x.parent.parent), LARGE),
     **{
         f"corpus, {suffix}": (f"corpus{suffix}", read_corpus, None)
         for suffix in (".txt", ".jsonl", ".parquet", ".txt.gz", ".jsonl.gz", ".txt.zst")

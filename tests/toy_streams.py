@@ -36,12 +36,8 @@ def make_decoder(attention, options, **fields):
     """Return a small left-to-right model of the stream; the same weights for every call."""
     torch.manual_seed(5)
     sizes = {
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "attention_dropout": 0.0,
-        "max_position_embeddings": 16,
+        **{"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2},
+        **{"intermediate_size": 32, "attention_dropout": 0.0, "max_position_embeddings": 16},
         "position": "none",
     }
     config = LongspanConfig(
@@ -99,10 +95,7 @@ class ToyWords(ToyStream):
 
     sorts_by_frequency = True
     info = dataclasses.replace(
-        ToyStream.info,
-        name="toy_words",
-        metrics=("bits_per_byte", "perplexity"),
-        head="causal_lm",
+        ToyStream.info, name="toy_words", metrics=("bits_per_byte", "perplexity"), head="causal_lm"
     )
 
 

@@ -13,7 +13,7 @@ from longspan.arena.callbacks import GridCallback
 from longspan.training import Callback
 
 # A kill after the first evaluation leaves a checkpoint and remaining steps.
-LONGER = {"training.steps": 200, "training.evaluate_every": 40, "training.checkpoint_every": 30}
+LONGER = {"training.steps": 120, "training.evaluate_every": 40, "training.checkpoint_every": 30}
 
 
 def longer_experiments():

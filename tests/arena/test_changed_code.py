@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import subprocess
+from unittest.mock import Mock
 
 import pytest
 from callbacks import LogRuns, StopAtStep
@@ -190,8 +191,5 @@ def test_commits_differ_where_files_of_the_package_do(monkeypatch):
     monkeypatch.setattr(provenance, "_sha256", {"longspan/a.py": "new"}.get)
     assert code_differences(there, here) == ["longspan/a.py changed", "longspan/b.py changed"]
 
-    def fail(*command):
-        raise subprocess.SubprocessError
-
-    monkeypatch.setattr(provenance, "_list_files", fail)
+    monkeypatch.setattr(provenance, "_list_files", Mock(side_effect=subprocess.SubprocessError))
     assert code_differences(there, here) == ["commit: aaaaaaaaaaaa there, bbbbbbbbbbbb here"]

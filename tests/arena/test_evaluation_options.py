@@ -236,22 +236,16 @@ def test_requests_without_sense_are_refused(trained, changes, split, error, mess
 def test_command_evaluates_with_options_by_hand_and_reports(cli, trained):
     _, paths, record = trained
     flags = ["--cache", paths.cache, "--device", "cpu"]
-    code, out, err = cli("eval", record, *flags, "--json")
-    assert code == 0, err
+    out, _ = cli.done("eval", record, *flags, "--json")
     assert json.loads(out)["loss"] == load_result(record).scores["test"].loss
     for memory in (96, 112):
-        code, out, err = cli("eval", record, *flags, "--set", f"evaluation.memory={memory}")
-        assert code == 0, err
+        out, _ = cli.done("eval", record, *flags, "--set", f"evaluation.memory={memory}")
         assert f"evaluation.memory={memory}" in out
     saved = load_side_records(CrossEvaluation, [paths.runs])
-    assert {x.mechanism_options["memory"] for x in saved} == {
-        96,
-        112,
-    }
+    assert {x.mechanism_options["memory"] for x in saved} == {96, 112}
     page = paths.runs / "report.html"
-    code, out, err = cli("report", paths.runs, "--section", "other-tasks", "--format", "csv",
+    out, _ = cli.done("report", paths.runs, "--section", "other-tasks", "--format", "csv",
                          "--output", page)  # fmt: skip
-    assert code == 0, err
     lines = out.splitlines()[1:]
     assert len(lines) == 2
     assert all(any(f"evaluation.memory = {x}" in y for y in lines) for x in (96, 112))

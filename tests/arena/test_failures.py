@@ -2,8 +2,10 @@
 
 import errno
 import io
+import re
 import resource
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -11,22 +13,16 @@ from callbacks import LogRuns
 from rich.console import Console
 
 import tiny
-from longspan.arena import arena, run
+from longspan.arena import arena
 from longspan.arena.console import ConsoleCallback
-from longspan.errors import NoMemoryError
 from longspan.results import load_failures, load_results
 from longspan.training.loop import StageTrainer
 
-DIVERGING = {
-    "training.learning_rate": 1e30,
-    "training.max_grad_norm": None,
-    "training.warmup_steps": 0,
-}
 ALLOCATOR = "[enforce fail at alloc_cpu.cpp:119] . DefaultCPUAllocator: can't allocate memory: you"
 
 
 def test_diverged_run_is_recorded_and_retried_on_request_only(tmp_path, paths):
-    diverging, stable = tiny.experiment("full", changes=DIVERGING), tiny.experiment()
+    diverging, stable = tiny.experiment("full", changes=tiny.DIVERGING), tiny.experiment()
     results, _ = arena([diverging, stable], paths, LogRuns())
     assert [result.mechanism for result in results] == ["local"]
     (record,) = load_failures([tmp_path])
@@ -58,29 +54,19 @@ def test_diverged_run_is_recorded_and_retried_on_request_only(tmp_path, paths):
         OSError(errno.ENOMEM, "Cannot allocate memory"),
     ],
 )
-def test_out_of_memory_errors_are_recorded(tmp_path, monkeypatch, listops, error, paths):
-    experiment = tiny.experiment()
-
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr(StageTrainer, "_step", fail)
-    with pytest.raises(NoMemoryError, match=r"needs more memory than .*; raise training"):
-        run(experiment, listops, paths)
-    results, _ = arena([experiment], paths, LogRuns())
+def test_out_of_memory_errors_are_recorded(tmp_path, monkeypatch, error, paths):
+    monkeypatch.setattr(StageTrainer, "_step", Mock(side_effect=error))
+    results, _ = arena([tiny.experiment()], paths, LogRuns())
     assert results == []
     (record,) = load_failures([tmp_path])
     assert (record.kind, record.step) == ("memory", None)
+    assert re.search(r"needs more memory than .*; raise training", record.reason)
 
 
 def test_later_result_replaces_the_failure(tmp_path, monkeypatch, paths):
     experiment = tiny.experiment()
-
-    def fail(*_):
-        raise MemoryError
-
     with monkeypatch.context() as patch:
-        patch.setattr(StageTrainer, "_step", fail)
+        patch.setattr(StageTrainer, "_step", Mock(side_effect=MemoryError))
         assert arena([experiment], paths, LogRuns())[0] == []
     assert paths.failure_file(experiment).exists()
     (result,), failed = arena([experiment], paths, LogRuns(), retry_failed=True)
@@ -91,12 +77,10 @@ def test_later_result_replaces_the_failure(tmp_path, monkeypatch, paths):
 
 def test_unexpected_error_is_reported_but_not_recorded(tmp_path, monkeypatch, paths):
     broken = tiny.experiment("full")
-
-    def fail(*_):
-        raise RuntimeError("shape '[3]' is invalid")
-
     with monkeypatch.context() as patch:
-        patch.setattr(StageTrainer, "_step", fail)
+        patch.setattr(
+            StageTrainer, "_step", Mock(side_effect=RuntimeError("shape '[3]' is invalid"))
+        )
         results, failed = arena([broken], paths, LogRuns())
     assert (results, [x.reason for x in failed]) == ([], ["RuntimeError: shape '[3]' is invalid"])
     assert load_failures([tmp_path]) == []
@@ -104,7 +88,7 @@ def test_unexpected_error_is_reported_but_not_recorded(tmp_path, monkeypatch, pa
 
 
 def test_progress_bars_are_removed_when_runs_end(paths):
-    experiments = [tiny.experiment("full", changes=DIVERGING), tiny.experiment()]
+    experiments = [tiny.experiment("full", changes=tiny.DIVERGING), tiny.experiment()]
     with ConsoleCallback(Console(file=io.StringIO()), is_parallel=True) as callback:
         results, failed = arena(experiments, paths, callback)
         assert (len(results), len(failed), callback.lines) == (1, 1, {})
@@ -135,7 +119,7 @@ def test_real_memory_exhaustion_is_recorded(tiny_cache, tmp_path):
 
 
 def test_command_prints_failed_runs_and_retry_option(cli, tiny_cache, tmp_path):
-    command = tiny.arena_command(tmp_path, tiny_cache, changes=DIVERGING)
+    command = tiny.arena_command(tmp_path, tiny_cache, changes=tiny.DIVERGING)
     for _ in range(2):
         code, out, err = cli(*command)
         assert (code, out) == (1, "")
@@ -145,7 +129,7 @@ def test_command_prints_failed_runs_and_retry_option(cli, tiny_cache, tmp_path):
     _, _, err = cli(*command, "--retry-failed")
     assert "run 1/1  local on listops" in err
     # `train` always retries.
-    code, _, err = cli(*tiny.command(tmp_path, tiny_cache, changes=DIVERGING))
+    code, _, err = cli(*tiny.command(tmp_path, tiny_cache, changes=tiny.DIVERGING))
     assert code == 2
     assert "run 1/1  local on listops" in err
     assert "error: the training loss is nan" in err.splitlines()[-1]

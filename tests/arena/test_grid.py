@@ -13,12 +13,6 @@ from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.files import write_json
 from longspan.results import load_results
 
-DIVERGING = {
-    "training.learning_rate": 1e30,
-    "training.max_grad_norm": None,
-    "training.warmup_steps": 0,
-}
-
 
 class LogSteps(LogRuns):
     """Callback that logs steps too."""
@@ -67,7 +61,7 @@ def outputs(tiny_cache, tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
     case = {"cache": str(tiny_cache), "runs": str(folder / "runs" / "blind")}
     blind = {**case, "grid": [{}, {"training.steps": 4}]}
-    shared = {**case, "runs": str(folder / "runs" / "shared"), "grid": [{}, DIVERGING]}
+    shared = {**case, "runs": str(folder / "runs" / "shared"), "grid": [{}, tiny.DIVERGING]}
     cases = [{**blind, "blind": True}, blind, shared, shared]
     both = [x.splitlines() for x in many.launch(tiny.server(), 2, cases, folder)]
     lines = [[x for x in text if x.startswith(("ended", "failed"))] for text in both]
@@ -93,12 +87,7 @@ def test_processes_of_torchrun_start_no_workers(monkeypatch, paths):
     with pytest.raises(
         OptionError, match="several processes, and each would start a grid of its own"
     ):
-        arena(
-            small_grid(),
-            paths,
-            LogRuns(),
-            executor=WorkerPoolExecutor(2),
-        )
+        arena(small_grid(), paths, LogRuns(), executor=WorkerPoolExecutor(2))
 
 
 def test_main_process_decides_for_all_processes(outputs):
@@ -179,7 +168,7 @@ def test_results_are_ordered_and_saved_after_each_run(tmp_path, paths):
 
 
 def test_failed_run_does_not_stop_other_runs(paths):
-    broken = small_grid(mechanisms=["full"], changes={**tiny.CHANGES, **DIVERGING})
+    broken = small_grid(mechanisms=["full"], changes={**tiny.CHANGES, **tiny.DIVERGING})
     log = LogRuns()
     results, failed = arena([*broken, *small_grid(["local"])], paths, log)
     assert [result.mechanism for result in results] == ["local"]

@@ -39,12 +39,8 @@ def shuffled_experiments(costs, seeds=(1, 0)):
 
 
 COSTS = {
-    ("full", "listops"): 50,
-    ("full", "text"): 900,
-    ("local", "listops"): 9,
-    ("local", "text"): 40,
-    ("linear", "listops"): 30,
-    ("linear", "text"): 10,
+    **{("full", "listops"): 50, ("full", "text"): 900, ("local", "listops"): 9},
+    **{("local", "text"): 40, ("linear", "listops"): 30, ("linear", "text"): 10},
     ("performer", "text"): 41,
 }
 
@@ -213,8 +209,7 @@ def test_dry_run_prints_plan_and_trains_nothing(cli, paths):
     assert [x["mechanism"] for x in planned["runs"]] == ["full", "linformer"] * 2
     assert planned["runs"][0]["excess"] == 0
     assert planned["totals"]["states"] == {"new": 4}
-    code, out, _ = cli(*command, "--dry-run", "--budget", "flops=1G")
-    assert code == 0
+    out, _ = cli.done(*command, "--dry-run", "--budget", "flops=1G")
     assert "2 runs (2 new); remaining: " in out
     assert "parameter count differs by more than 10 % from `full`: linformer" in out
     assert "--measure times real steps" in out
@@ -225,8 +220,7 @@ def test_dry_run_prints_plan_and_trains_nothing(cli, paths):
 
 def test_train_command_accepts_budget(cli, paths):
     changes = tiny.command(paths.runs, paths.cache, "--budget", "flops=20M", "--json")
-    code, _, _ = cli(*changes)
-    assert code == 0
+    cli.done(*changes)
     (record,) = paths.runs.rglob("local-*-0.json")
     result = load_result(record)
     assert result.config.budget.kind == "flops"

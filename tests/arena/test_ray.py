@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from callbacks import KillRuns, LogRuns, longer_experiments, reproducible_fields
@@ -191,10 +192,7 @@ def test_driver_error_skips_single_run(monkeypatch, paths):
     (result,), _ = arena([there], paths, LogRuns())
     paths.record_file(damaged).write_text("{")
 
-    def save(*_):
-        raise RunError("the disk is full")
-
-    monkeypatch.setattr(ray_executor, "save", save)
+    monkeypatch.setattr(ray_executor, "save", Mock(side_effect=RunError("the disk is full")))
     log = LogRuns()
     ended = dict(fake_executor({2: result})([there, damaged, unwritten], paths, log))
     assert ended[0] == result

@@ -1,6 +1,7 @@
 """Sizes that cannot be meant are refused in words, before anything is allocated."""
 
 import dataclasses
+import functools
 import math
 
 import pytest
@@ -39,6 +40,7 @@ def numbers(config):
     return [x for x, old in values if x not in fixed and type(old) in (int, float, type(None))]
 
 
+@functools.cache
 def experiment(task):
     protocols = (*PROTOCOLS.values(), get("finetune"), get("pretrain"))
     protocol = next(x for x in protocols if task in x.tasks)

@@ -24,13 +24,8 @@ OWN = {
     *("training.gradient_accumulation_steps", "training.gradient_checkpointing"),
     *("training.eval_batch_size", "training.max_grad_norm"),
     *(
-        "training.evaluate_every",
-        "training.train_eval_examples",
-        "training.stop_at",
-        "training.patience",
-        "training.word_vectors",
-        "training.schedule_over",
-        "budget.kind",
+        *("training.evaluate_every", "training.train_eval_examples", "training.stop_at"),
+        *("training.patience", "training.word_vectors", "training.schedule_over", "budget.kind"),
         "budget.limit",
     ),
     "task.depth",
@@ -102,8 +97,7 @@ def test_command_prints_value_source_other_values_and_reason(cli):
     assert "text_classification/configs/base_tc_config.py" in rows["training.steps"]["source"]
     length = rows["task.length"]
     assert (length["value"], length["instead"][0][0], bool(length["why"])) == (1000, 4000, True)
-    code, out, _ = cli("protocols", "check", "lra-paper")
-    assert code == 0
+    out, _ = cli.done("protocols", "check", "lra-paper")
     assert "task.length" in out
     assert "training.batch_size" in out  # the text does not say
     assert "task.max_depth" not in out.partition("values with a source")[0]  # needs no choice
@@ -136,8 +130,7 @@ def test_file_of_a_user_states_its_sources(cli, registries, tmp_path):
         '[[choices]]\nfields = ["training.batch_size"]\ntasks = ["listops"]\n'
         'source = "{PAPER}, table 2"\nwhy = "longer"\n'
     )
-    code, out, _ = cli("protocols", "check", str(path), "--all", "--json")
-    assert code == 0
+    out, _ = cli.done("protocols", "check", str(path), "--all", "--json")
     rows = {(x["field"], x["task"]): x for x in json.loads(out)["values"]}
     assert rows["training.steps", "text"]["source"] == "our paper"
     assert rows["training.batch_size", "listops"]["source"] == "our paper, table 2"

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -17,16 +18,7 @@ import many
 import tiny
 import toy_heads
 from longspan import catalog
-from longspan.arena import (
-    SearchSpace,
-    arena,
-    grid,
-    load_protocol,
-    make_model,
-    override,
-    run,
-    tune,
-)
+from longspan.arena import SearchSpace, arena, grid, load_protocol, make_model, override, run, tune
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.executors import WorkerPoolExecutor
 from longspan.arena.experiment import hash_config
@@ -219,31 +211,21 @@ def test_processes_of_torchrun_train_the_source_first(protocol_file, tmp_path, p
 
 def test_train_and_arena_train_the_source_first(cli, protocol_file, tmp_path, places):
     command = ("toy_labels", "--protocol", protocol_file, *places)
-    code, out, err = cli("train", "local", *command, "--set", "toy_masked.training.steps=2")
-    assert code == 0, err
+    out, _ = cli.done("train", "local", *command, "--set", "toy_masked.training.steps=2")
     assert "toy_labels" in out
     steps = {x.task: x.steps for x in load_results([tmp_path / "runs"])}
     assert steps == {SOURCE: 2, "toy_labels": 4}
-    code, out, err = cli(
-        "arena", "--tasks", *command, "--mechanisms", "local", "--dry-run", "--json"
-    )
-    assert code == 0, err
-    assert [(x["task"], x["state"]) for x in json.loads(out)["runs"]] == [
-        (SOURCE, "new"),
-        ("toy_labels", "new"),
-    ]
+    out, _ = cli.done("arena", "--tasks", *command, "--mechanisms", "local", "--dry-run", "--json")
+    planned = [(x["task"], x["state"]) for x in json.loads(out)["runs"]]
+    assert planned == [(SOURCE, "new"), ("toy_labels", "new")]
 
 
 def test_plan_of_a_search_has_the_runs_that_trials_start_from(cli, protocol_file, places):
     command = ("--tasks", "toy_labels", "--protocol", protocol_file, "--mechanisms", "local")
     grid_of = ("--tune", "--grid", "training.learning_rate=0.01,0.02", "--dry-run", "--json")
-    code, out, err = cli("arena", *command, *grid_of, *places)
-    assert code == 0, err
-    assert [(x["task"], x["state"]) for x in json.loads(out)["runs"]] == [
-        (SOURCE, "new"),
-        ("toy_labels", "new"),
-        ("toy_labels", "new"),
-    ]
+    out, _ = cli.done("arena", *command, *grid_of, *places)
+    planned = [(x["task"], x["state"]) for x in json.loads(out)["runs"]]
+    assert planned == [(SOURCE, "new"), ("toy_labels", "new"), ("toy_labels", "new")]
     assert json.loads(out)["totals"]["runs"] == 3
 
 
@@ -284,22 +266,17 @@ def test_reference_row_starts_from_the_row_of_its_mechanism(staged):
     row = staged.row("toy_labels", "wide", 0)
     assert row.config.start.run == staged.row(SOURCE, "local", 0).hash
     experiments, _ = grid("staged", tasks=["toy_labels"], mechanisms=["wide"])
-    assert [(x.task, x.row_name) for x in experiments] == [
-        (SOURCE, "local"),
-        ("toy_labels", "wide"),
-    ]
+    rows = [(x.task, x.row_name) for x in experiments]
+    assert rows == [(SOURCE, "local"), ("toy_labels", "wide")]
 
 
-def test_circles_and_unknown_sources_are_refused(staged):
-    for start, message in ((SOURCE, "start from each other"), ("listops", "has no task")):
-        with pytest.raises(Exception, match=message):
-            staged.row(SOURCE, "local", 0, {"start.task": start})
-
-
-def test_start_of_a_run_is_none_of_its_source(staged):
+def test_circles_and_unknown_sources_are_refused_and_a_source_starts_from_none(staged):
     base = staged.row("toy_labels", "local", 0)
     for name in ("start.task", "local.start.task", "toy_labels.start.task"):
         assert staged.row("toy_labels", "local", 0, {name: SOURCE}) == base
+    for start, message in ((SOURCE, "start from each other"), ("listops", "has no task")):
+        with pytest.raises(Exception, match=message):
+            staged.row(SOURCE, "local", 0, {"start.task": start})
 
 
 def test_given_widths_that_differ_are_refused(staged, paths, source):
@@ -379,14 +356,13 @@ def test_more_tokens_or_ids_than_the_checkpoint_has_are_refused(staged, paths):
             make_model(experiment, build(row.task, experiment.config.task.options))
 
 
-def test_fewer_tokens_and_ids_keep_the_whole_checkpoint(staged, paths, source):
+def test_fewer_tokens_and_ids_keep_the_whole_checkpoint_and_others_are_refused(
+    staged, paths, source, monkeypatch
+):
     shorter = override(staged.row("toy_labels", "local", 0), {"task.length": 12, "task.words": 9})
     model, _ = started(shorter, paths)
     assert model.config.max_position_embeddings == 24
     assert model.config.vocab_size == toy_heads.WORDS
-
-
-def test_other_tokens_are_refused(staged, paths, source, monkeypatch):
     for cls, name in ((toy_heads.ToyLabels, "word {}"), (toy_heads.ToyMasked, "{}")):
         monkeypatch.setattr(cls, "ids_to_tokens", lambda _, ids, x=name: [x.format(i) for i in ids])
     with pytest.raises(OptionError, match=r"12 ids .* other tokens .* 'word 1' here, '1' there"):
@@ -434,12 +410,9 @@ def test_record_is_run_again_and_scored_again(staged, paths, source):
 def test_failure_of_the_source_is_that_of_its_dependents(staged, paths, monkeypatch):
     """A failure is recorded with the reason, and void as soon as the source has a record."""
 
-    def fail(*_):
-        raise MemoryError
-
     source, row = (staged.row(task, "local", 0) for task in (SOURCE, "toy_labels"))
     with monkeypatch.context() as patch:
-        patch.setattr(StageTrainer, "_step", fail)
+        patch.setattr(StageTrainer, "_step", Mock(side_effect=MemoryError))
         assert arena([row, source], paths, GridCallback())[0] == []
     own, theirs = (load_failure(paths.failure_file(x)) for x in (row, source))
     assert (own.kind, theirs.kind) == ("source", "memory")

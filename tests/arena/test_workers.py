@@ -102,12 +102,7 @@ def exit_immediately(*_):
 def test_worker_that_cannot_start_stops_grid(monkeypatch, paths):
     monkeypatch.setattr(worker_pool, "serve_experiments", exit_immediately)
     with pytest.raises(RunError, match=r"a worker process could not start \(exit code 3\)"):
-        arena(
-            [tiny.experiment()],
-            paths,
-            LogRuns(),
-            executor=WorkerPoolExecutor(1),
-        )
+        arena([tiny.experiment()], paths, LogRuns(), executor=WorkerPoolExecutor(1))
 
 
 def fake_process(alive):

@@ -17,12 +17,8 @@ MODEL = {
     "classifier_hidden_size": 16,
 }
 TRAINING = {
-    "steps": 12,
-    "batch_size": 4,
-    "learning_rate": 0.01,
-    "warmup_steps": 2,
-    "schedule": "linear",
-    "evaluate_every": 4,
+    **{"steps": 12, "batch_size": 4, "learning_rate": 0.01, "warmup_steps": 2},
+    **{"schedule": "linear", "evaluate_every": 4},
 }
 
 
@@ -62,11 +58,6 @@ def test_values_of_wrong_type_are_rejected(case):
         TrainingConfig(**{**TRAINING, **changes})
 
 
-def test_missing_fields_are_rejected():
-    with pytest.raises(OptionError, match=r"^steps is missing; batch_size is missing; learning_r"):
-        TrainingConfig()
-
-
 def test_message_lists_every_reason():
     changes = {"steps": "3", "batch_size": True, "warmup": 3, "precision": "fp8"}
     kept = {name: x for name, x in TRAINING.items() if name != "schedule"}
@@ -82,42 +73,32 @@ def test_message_lists_every_reason():
     ):
         assert reason in reasons
     assert "\n" not in str(caught.value)
+    with pytest.raises(OptionError, match=r"^steps is missing; batch_size is missing; learning_r"):
+        TrainingConfig()
 
 
 def test_message_lists_every_value_out_of_range():
     changes = {
-        "steps": 0,
-        "warmup_steps": -1,
-        "learning_rate": 0.0,
-        "adam_epsilon": 0.0,
-        "gradient_accumulation_steps": 5,
-        "adam_betas": (0.9, 1.0),
-        "max_grad_norm": -1.0,
-        "weight_decay": -0.1,
-        "eval_batch_size": 0,
+        **{"steps": 0, "warmup_steps": -1, "learning_rate": 0.0, "adam_epsilon": 0.0},
+        **{"gradient_accumulation_steps": 5, "adam_betas": (0.9, 1.0), "max_grad_norm": -1.0},
+        **{"weight_decay": -0.1, "eval_batch_size": 0},
     }
     with pytest.raises(OptionError) as caught:
         TrainingConfig(**{**TRAINING, **changes})
     assert sorted(str(caught.value).split("; ")) == [
         "adam_betas must be in [0, 1), got (0.9, 1.0)",
-        "adam_epsilon must be positive, got 0.0",
-        "eval_batch_size must be at least 1, got 0",
+        *("adam_epsilon must be positive, got 0.0", "eval_batch_size must be at least 1, got 0"),
         "gradient_accumulation_steps must be between 1 and batch_size=4, got 5",
         "learning_rate must be positive, got 0.0",
-        "max_grad_norm must be positive or none, got -1.0",
-        "steps must be at least 1, got 0",
-        "warmup_steps must be at least 0, got -1",
-        "weight_decay must be at least 0, got -0.1",
+        *("max_grad_norm must be positive or none, got -1.0", "steps must be at least 1, got 0"),
+        *("warmup_steps must be at least 0, got -1", "weight_decay must be at least 0, got -0.1"),
     ]
 
 
-def test_integer_is_converted_for_float_field():
+def test_integers_and_lists_are_converted_for_fields_of_floats_and_tuples():
     config = TrainingConfig(**{**TRAINING, "learning_rate": 1, "max_grad_norm": 2})
     assert (type(config.learning_rate), type(config.max_grad_norm)) == (float, float)
     assert config == TrainingConfig(**{**TRAINING, "learning_rate": 1.0, "max_grad_norm": 2.0})
-
-
-def test_list_is_converted_for_tuple_field():
     assert TrainingConfig(**TRAINING, adam_betas=[0.9, 0.98]).adam_betas == (0.9, 0.98)
 
 
@@ -129,29 +110,23 @@ def test_settings_are_frozen_and_keyword_only():
         ModelConfig(*MODEL.values())
 
 
-def test_replaced_value_is_validated():
+def test_replaced_values_and_those_inside_lists_are_validated():
     config = ModelConfig(**MODEL)
     assert dataclasses.replace(config, hidden_size=8).hidden_size == 8
     with pytest.raises(OptionError, match="hidden_size should be a valid integer, got '8'"):
         dataclasses.replace(config, hidden_size="8")
+    with pytest.raises(OptionError, match=r"count is missing; names.1 should be a valid string"):
+        Sample(names=["a", 3])
 
 
-def test_reasons_of_a_union_name_the_value_once():
+def test_reasons_of_unions_and_patterns_name_the_value_once():
     with pytest.raises(OptionError) as caught:
         build("hyperpartisan", {"global_tokens": "weird"})
     assert str(caught.value) == (
         "global_tokens should be 'none' or 'first', or a valid integer, got 'weird'"
     )
-
-
-def test_metric_that_a_ranking_lacks_is_refused_with_those_it_has():
     with pytest.raises(OptionError, match=r"^metric should match pattern '\^\(mrr\|.*got 'rouge'"):
         build("aan_retrieval", {"metric": "rouge"})
-
-
-def test_values_inside_lists_are_validated():
-    with pytest.raises(OptionError, match=r"count is missing; names.1 should be a valid string"):
-        Sample(names=["a", 3])
 
 
 @pytest.mark.parametrize("kind", [ModelConfig, TrainingConfig, Budget, Sample])

@@ -218,14 +218,8 @@ def papers_table(ids=None, texts=None, **columns):
         (papers_table(texts=[b"x"] * 12), "field 'text' must be of type str, got bytes"),
         (papers_table(ids=["P00", "P00"], texts=["a", "b"]), "row 1 has paper 'P00' twice"),
         (papers_table(ids=["P00", "P01"], texts=["a", ""]), "row 1 has no id or no text"),
-        (
-            papers_table(ids=["P00", "P01"], texts=["a", None]),
-            "row 1: field 'text' must be",
-        ),
-        (
-            papers_table(ids=[None, "P01"], texts=["a", "b"]),
-            "row 0: field 'id' must be",
-        ),
+        (papers_table(ids=["P00", "P01"], texts=["a", None]), "row 1: field 'text' must be"),
+        (papers_table(ids=[None, "P01"], texts=["a", "b"]), "row 0: field 'id' must be"),
     ],
 )
 def test_malformed_papers_are_named(tmp_path, table, reason):

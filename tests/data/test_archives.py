@@ -58,12 +58,7 @@ def zip_bytes(content=CONTENT, compression=zipfile.ZIP_DEFLATED):
     return file.getvalue()
 
 
-PACK = {
-    "tar": bytes,
-    "tar.gz": gzip.compress,
-    "tar.bz2": bz2.compress,
-    "tar.xz": lzma.compress,
-}
+PACK = {"tar": bytes, "tar.gz": gzip.compress, "tar.bz2": bz2.compress, "tar.xz": lzma.compress}
 
 
 def written(path, content):
@@ -84,11 +79,6 @@ def test_every_format_gives_the_same_members_for_any_suffix(tmp_path, kind, name
     before = sorted(tmp_path.rglob("*"))
     assert read(path) == WANTED
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_names_are_normalized(tmp_path):
-    path = written(tmp_path / "a.tar", tar_bytes(prefix="./"))
-    assert read(path) == WANTED
 
 
 def test_lines_have_a_location_and_no_line_end(tmp_path):
@@ -124,17 +114,15 @@ def test_truncated_tar_is_rejected(tmp_path, kind, share):
 def test_tar_truncated_between_two_members_is_rejected(tmp_path, kind):
     """The compression is valid, but the tar inside stops at the end of a member."""
     cut = tar_bytes({"a.txt": b"a" * 512, "b.txt": b"b" * 512})[:1024]
-    path = written(tmp_path / f"a.{kind}", PACK[kind](cut))
     with pytest.raises(DataError, match=r"is truncated, damaged or no archive"):
-        read(path)
+        read(written(tmp_path / f"a.{kind}", PACK[kind](cut)))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_truncated_zip_is_rejected(tmp_path, share):
     whole = zip_bytes()
-    path = written(tmp_path / "a.zip", whole[: int(share * len(whole))])
     with pytest.raises(DataError, match=r"a\.zip is truncated, damaged or no archive"):
-        read(path)
+        read(written(tmp_path / "a.zip", whole[: int(share * len(whole))]))
 
 
 def test_wrong_crc_is_rejected(tmp_path):
@@ -155,17 +143,14 @@ OTHER_FILES = {
     "damaged bzip2": b"BZh" + b"x" * 999,
     "damaged xz": b"\xfd7zXZ\0" + b"x" * 999,
     "gzip without tar": gzip.compress(b"text" * 999),
+    "empty": b"",
 }
-
-
-def test_empty_file_is_rejected(tmp_path):
-    with pytest.raises(DataError, match=r"a\.tar is empty; expected a tar or zip archive"):
-        read(written(tmp_path / "a.tar", b""))
 
 
 @pytest.mark.parametrize("kind", OTHER_FILES)
 def test_other_files_are_rejected(tmp_path, kind):
-    with pytest.raises(DataError, match=r"a\.tar is truncated, damaged or no archive"):
+    reason = "empty; expected a tar or zip" if kind == "empty" else "truncated, damaged or no"
+    with pytest.raises(DataError, match=rf"a\.tar is {reason} archive"):
         read(written(tmp_path / "a.tar", OTHER_FILES[kind]))
 
 
@@ -345,8 +330,9 @@ def test_too_many_members_are_rejected(tmp_path, kind):
         read(path, Limits(1 << 20, 1 << 21, count - 1))
 
 
-def test_leading_slash_is_dropped(tmp_path):
-    """Python's extraction filter does the same; the name only selects what is read."""
+def test_names_are_normalized(tmp_path):
+    """Python's extraction filter drops a slash too; the name only selects what is read."""
+    assert read(written(tmp_path / "a.tar", tar_bytes(prefix="./"))) == WANTED
     content = {"/top/a.txt": b"a"}
     for name, whole in (("a.tar", tar_bytes(content)), ("a.zip", zip_bytes(content))):
         assert read(written(tmp_path / name, whole)) == {"top/a.txt": b"a"}

@@ -26,11 +26,7 @@ def test_documents_have_their_title_before_their_text(tmp_path):
         '{"_id": "b", "title": null, "text": null}',
     )
     found = texts_of(tmp_path, *rows)
-    assert found == [
-        ("a", "Owls hunt mice"),
-        ("7", "café"),
-        ("b", ""),
-    ]
+    assert found == [("a", "Owls hunt mice"), ("7", "café"), ("b", "")]
 
 
 def test_byte_order_mark_is_no_part_of_the_first_line(tmp_path):

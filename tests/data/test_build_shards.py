@@ -1,5 +1,7 @@
 """A shard is read as it was built, or rebuilt."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
@@ -34,10 +36,7 @@ def test_shard_is_built_once_and_then_read(tmp_path):
     builders = {seed: Builder(seed) for seed in SEEDS}
     for _ in range(3):
         for number, seed in enumerate(SEEDS):
-            same(
-                get_or_build(tmp_path / "shards", number, builders[seed]),
-                Builder(seed)(),
-            )
+            same(get_or_build(tmp_path / "shards", number, builders[seed]), Builder(seed)())
     assert [builder.calls for builder in builders.values()] == [1, 1]
 
 
@@ -97,9 +96,6 @@ def test_objects_are_not_stored(tmp_path):
 
 
 def test_failed_build_leaves_nothing(tmp_path):
-    def fail():
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        get_or_build(tmp_path / "shards", 1, fail)
+        get_or_build(tmp_path / "shards", 1, Mock(side_effect=KeyboardInterrupt))
     assert not (tmp_path / "shards").exists()

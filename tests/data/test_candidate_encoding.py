@@ -5,12 +5,7 @@ import pytest
 
 from longspan.errors import OptionError
 from longspan.tasks.pieces import load_pieces
-from longspan.tasks.questions.candidates import (
-    MARKERS,
-    CandidateEncoder,
-    min_length,
-    prefix_length,
-)
+from longspan.tasks.questions.candidates import MARKERS, CandidateEncoder, min_length, prefix_length
 
 TEXTS = ("who", ["ann", "bo"], ["ann is here", "bo is not"])
 

@@ -17,10 +17,7 @@ def document(words, *clusters, id="nw/made/00/made_0001_12", ends=()):
     bounds = [0, *(end + 1 for end in ends), len(words)]
     sentences = [tuple(words[a:b]) for a, b in itertools.pairwise(bounds)]
     return Document(
-        id=id,
-        sentences=tuple(sentences),
-        speakers=("-",) * len(words),
-        clusters=tuple(clusters),
+        id=id, sentences=tuple(sentences), speakers=("-",) * len(words), clusters=tuple(clusters)
     )
 
 

@@ -182,11 +182,7 @@ def test_generation_tokens_surround_texts():
 @pytest.mark.parametrize("vocabulary", [ByteTokenizer(), CHARACTERS, WORDS], ids=type)
 def test_saved_tokenizer_is_loaded_by_auto_class(vocabulary, kinds, tmp_path):
     tokenizer = make_fast_tokenizer(
-        vocabulary,
-        max_length=7,
-        special_tokens=kinds,
-        padding_side="left",
-        truncation_side="left",
+        vocabulary, max_length=7, special_tokens=kinds, padding_side="left", truncation_side="left"
     )
     tokenizer.save_pretrained(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)

@@ -100,11 +100,7 @@ def wiki_rows(path):
 
 
 PAPERS = (paper_rows, {"train": "train.txt", "validation": "val.txt", "test": "test.txt"})
-WIKI = {
-    "train": "wiki.train.tokens",
-    "validation": "wiki.valid.tokens",
-    "test": "wiki.test.tokens",
-}
+WIKI = {"train": "wiki.train.tokens", "validation": "wiki.valid.tokens", "test": "wiki.test.tokens"}
 # Rows of a file, and the official file of each split of the hub.
 HUB = {
     "squad": (squad_rows, {"train": "train-v1.1.json", "validation": "dev-v1.1.json"}),

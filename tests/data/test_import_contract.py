@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow.parquet as pq
 import pytest
@@ -74,12 +75,7 @@ KINDS = {
         lambda *x: build_tokens(*x, ignore),
     ),
     "collection": Kind(
-        BeirDescription,
-        import_judged,
-        write_collection,
-        "queries",
-        0.1,
-        load_collection,
+        BeirDescription, import_judged, write_collection, "queries", 0.1, load_collection
     ),
 }
 
@@ -127,12 +123,9 @@ def test_earlier_import_survives_a_replacement_that_fails(
     folder = kind.imports.path(cache, "mine")
     before = contents(folder)
 
-    def fail(*_, **__):
-        raise error
-
     for module, name in ((pq, "write_table"), (stored, "write_json")):
         with monkeypatch.context() as patch:
-            patch.setattr(module, name, fail)
+            patch.setattr(module, name, Mock(side_effect=error))
             with pytest.raises((RunError, KeyboardInterrupt)) as caught:
                 kind.run(cache, sources[1], replace=True)
         assert isinstance(caught.value, KeyboardInterrupt) or "No space left" in str(caught.value)
@@ -173,10 +166,7 @@ def test_description_of_another_schema_is_refused(kind, sources, tmp_path, chang
     [
         ({"validation": 0.0}, "--validation must be a share between 0 and 1 or a path, got 0"),
         ({"validation": 1.0}, "--validation must be a share between 0 and 1"),
-        (
-            {"test": 1.5},
-            r"--test must be a share between 0 and 1 or a path.*, got 1\.5",
-        ),
+        ({"test": 1.5}, r"--test must be a share between 0 and 1 or a path.*, got 1\.5"),
         ({"validation": 0.5, "test": 0.5}, r"leave no \w+ for training: 1 of all"),
         ({"test": 0.99}, r"leave no \w+ for training: 1\.\d+ of all"),
     ],

@@ -126,16 +126,8 @@ def nested(place, what, files, nesting):
 
 
 NESTINGS = [
-    "archive itself",
-    "folder of the archive",
-    "archive of the part",
-    "zip",
-    "outer copy",
-    "its parent",
-    "own folder",
-    ".",
-    "lra_release",
-    "lra_release/lra_release",
+    *("archive itself", "folder of the archive", "archive of the part", "zip", "outer copy"),
+    *("its parent", "own folder", ".", "lra_release", "lra_release/lra_release"),
 ]
 every_nesting = pytest.mark.parametrize("nesting", NESTINGS)
 
@@ -173,8 +165,7 @@ def read_aan(source):
 
 
 def read_pathfinder(source, scratch):
-    parts = (source.path, source.part, scratch)
-    return lra_pathfinder.read_images(*parts, lambda done, total: None)
+    return lra_pathfinder.read_images(source.path, source.part, scratch, lambda done, total: None)
 
 
 def read_images(source, scratch):
@@ -269,11 +260,8 @@ def test_compressed_table_is_read_if_there_is_no_plain_one(tmp_path):
     files["basic_val.tsv"] = LISTOPS_FILES["basic_val.tsv"]
     files["basic_val.tsv.gz"] = b"never read"
     source = find(unpacked(tmp_path, files), LISTOPS)
-    assert [x.name for x in source.paths] == [
-        "basic_train.tsv.gz",
-        "basic_val.tsv",
-        "basic_test.tsv.gz",
-    ]
+    names = ["basic_train.tsv.gz", "basic_val.tsv", "basic_test.tsv.gz"]
+    assert [x.name for x in source.paths] == names
     del files["basic_val.tsv.gz"]
     packed = find(tarred(tmp_path / "all.tar.gz", files), LISTOPS)
     assert read_listops(source) == read_listops(packed)
@@ -378,10 +366,11 @@ def test_malformed_listops_is_rejected_with_file_and_line(tmp_path, old, new, re
         read_listops(find(data, LISTOPS))
 
 
-@pytest.mark.parametrize(("what", "files"), [(LISTOPS, LISTOPS_FILES), (AAN, AAN_FILES)])
-def test_empty_table_is_rejected(write, what, files):
+@pytest.mark.parametrize(
+    ("what", "files", "read"), [(LISTOPS, LISTOPS_FILES, read_listops), (AAN, AAN_FILES, read_aan)]
+)
+def test_empty_table_is_rejected(write, what, files, read):
     name = list(files)[1]
-    read = read_listops if what == LISTOPS else read_aan
     with pytest.raises(DataError, match=rf"{name} is empty"):
         read(find(write({**files, name: b""}), what))
 
@@ -491,31 +480,15 @@ def test_known_empty_image_is_omitted(write, tmp_path):
     assert images.facts["empty_images"] == []
 
 
-def test_images_without_metadata_are_counted_and_omitted(write, tmp_path):
+def test_images_without_metadata_are_counted_and_omitted_and_old_scratch_files_not_read(
+    write, tmp_path
+):
     files, pixels, _ = drawn(32)
     data = write(below(HARD, {**files, "imgs/3/sample_0.png": png(PIXELS)}))
+    (tmp_path / "images.u8").write_bytes(bytes(5000))
     images, found = read_images(find(data, HARD), tmp_path)
     assert (found == pixels).all()
     assert images.facts["images_without_metadata"] == 1
-
-
-def test_real_npy_metadata_is_read_and_pickled_metadata_rejected(tmp_path):
-    files, pixels, labels = drawn(32)
-    for name in [name for name in files if name.startswith("metadata/")]:
-        table = np.array([line.split() for line in files[name].decode().splitlines()])
-        file = io.BytesIO()
-        np.save(file, table.astype("S") if "10" in name else table)
-        files[name] = file.getvalue()
-    source = find(unpacked(tmp_path, below(HARD, files)), HARD)
-    images, found = read_images(source, tmp_path)
-    assert (found == pixels).all()
-    assert images.labels.tolist() == labels.tolist()
-    file = io.BytesIO()
-    np.save(file, table.astype(object))
-    for content in (file.getvalue(), saved_array(np.zeros(3)), saved_array(table[:, 0])):
-        (tmp_path / HARD / "metadata" / "0.npy").write_bytes(content)
-        with pytest.raises(DataError, match=r"metadata/0\.npy is not metadata of Pathfinder"):
-            read_pathfinder(source, tmp_path)
 
 
 class Trap:
@@ -528,20 +501,27 @@ class Trap:
         return os.mkdir, (str(self.path),)
 
 
-def test_pickle_in_metadata_is_never_loaded(tmp_path):
-    files, _, _ = drawn(32)
-    source = find(unpacked(tmp_path, below(HARD, files)), HARD)
-    trap = np.array([[Trap(tmp_path / "sprung")]], object)
-    (tmp_path / HARD / "metadata" / "0.npy").write_bytes(saved_array(trap))
-    with pytest.raises(DataError, match=r"metadata/0\.npy is not metadata of Pathfinder"):
-        read_pathfinder(source, tmp_path)
-    assert not (tmp_path / "sprung").exists()
-
-
 def saved_array(array):
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
+
+
+def test_real_npy_metadata_is_read_and_pickled_metadata_rejected(tmp_path):
+    files, pixels, labels = drawn(32)
+    for name in [name for name in files if name.startswith("metadata/")]:
+        table = np.array([line.split() for line in files[name].decode().splitlines()])
+        files[name] = saved_array(table.astype("S") if "10" in name else table)
+    source = find(unpacked(tmp_path, below(HARD, files)), HARD)
+    images, found = read_images(source, tmp_path)
+    assert (found == pixels).all()
+    assert images.labels.tolist() == labels.tolist()
+    trap = np.array([[Trap(tmp_path / "sprung")]], object)
+    for array in (table.astype(object), np.zeros(3), table[:, 0], trap):
+        (tmp_path / HARD / "metadata" / "0.npy").write_bytes(saved_array(array))
+        with pytest.raises(DataError, match=r"metadata/0\.npy is not metadata of Pathfinder"):
+            read_pathfinder(source, tmp_path)
+    assert not (tmp_path / "sprung").exists()
 
 
 def test_unbalanced_labels_are_logged(tmp_path, caplog):
@@ -562,13 +542,6 @@ def test_full_disk_is_reported(tmp_path, small_disk):
     with pytest.raises(RunError, match=r"cannot write .*: No space left"):
         read_pathfinder(source, small_disk)
     (small_disk / "images.u8").unlink(missing_ok=True)
-
-
-def test_scratch_files_of_an_interrupted_build_are_not_read(tmp_path):
-    files, pixels, _ = drawn(32)
-    source = find(tarred(tmp_path / "a.tar.gz", below(HARD, files)), HARD)
-    (tmp_path / "images.u8").write_bytes(bytes(5000))
-    assert (read_images(source, tmp_path)[1] == pixels).all()
 
 
 def test_real_aan_keeps_its_quotes(tmp_path):

@@ -90,10 +90,7 @@ CSV = {
     ),
     "latin-1": (table([("café", "a")]).encode("latin-1"), "not utf-8 text", "--encoding latin-1"),
     "utf-16": (table([("café", "a")]).encode("utf-16"), "not utf-8 text", "--encoding utf-16"),
-    "encoding of line 5": (
-        b"text,label\n" + WIDE * 3 + LATIN,
-        "x.csv, line 5, is not utf-8 text",
-    ),
+    "encoding of line 5": (b"text,label\n" + WIDE * 3 + LATIN, "x.csv, line 5, is not utf-8 text"),
     "unknown encoding": (table(), "utf-9", {"form": FileFormat(encodings=("utf-9",))}),
     "long delimiter": (table(), "'ab'", {"form": FileFormat(delimiter="ab")}),
     "few texts": (
@@ -157,10 +154,7 @@ JSON = {
         "x.jsonl, line 79, is not utf-8",
         "--encoding latin-1",
     ),
-    "encoding of line 5": (
-        GOOD.encode() * 4 + LATIN,
-        "x.jsonl, line 5, is not utf-8 text",
-    ),
+    "encoding of line 5": (GOOD.encode() * 4 + LATIN, "x.jsonl, line 5, is not utf-8 text"),
     "array without comma": (
         f"[{OBJECT},\n{OBJECT}\n{OBJECT}]",
         "line 3: the array has no end; expected a comma or ]",

@@ -25,17 +25,12 @@ SUMMARIES = dataclasses.replace(REQUEST, kind="summary")
 LINES = "\n".join(map(json.dumps, ROWS))
 CSV = "text,label\n" + "\n".join(f"{row['text']},{row['label']}" for row in ROWS)
 FORMS = {
-    "array.json": json.dumps(ROWS),
-    "array.jsonl": json.dumps(ROWS),
+    **{"array.json": json.dumps(ROWS), "array.jsonl": json.dumps(ROWS)},
     "indented.json": json.dumps(ROWS, indent=2),
     "array of lines.json": "[\n" + ",\n".join(map(json.dumps, ROWS)) + "\n]\n",
-    "lines.json": LINES,
-    "lines.jsonl": LINES,
-    "windows.jsonl": LINES.replace("\n", "\r\n"),
+    **{"lines.json": LINES, "lines.jsonl": LINES, "windows.jsonl": LINES.replace("\n", "\r\n")},
     "indented objects.jsonl": "\n".join(json.dumps(row, indent=1) for row in ROWS),
-    "mark.json": "\ufeff" + json.dumps(ROWS),
-    "x.csv": CSV,
-    "x.TSV": CSV.replace(",", "\t"),
+    **{"mark.json": "\ufeff" + json.dumps(ROWS), "x.csv": CSV, "x.TSV": CSV.replace(",", "\t")},
 }
 
 
@@ -214,10 +209,7 @@ def test_rows_of_shards_are_named_with_their_file(tmp_path):
         ),
         (["train.csv", "train.parquet"], r"such as train\.csv and train\.parquet; keep one"),
         (["old.csv", "new.csv"], "several tables of train that are no numbered shards"),
-        (
-            ["train.parquet", "test.parquet", "unsupervised.parquet"],
-            "and also unsupervised",
-        ),
+        (["train.parquet", "test.parquet", "unsupervised.parquet"], "and also unsupervised"),
         (["test.parquet", "dev.parquet"], "tables of validation, test, and none of train"),
         (["one/x.parquet", "two/x.parquet"], "parquet files in one, two; pass one of these"),
     ],

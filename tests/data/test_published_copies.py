@@ -220,10 +220,7 @@ def test_unpacked_folder_and_the_archive_can_be_named(tmp_path):
         ({"label": [0, 0, 0, 1, 1, 2]}, r"row 5: label 2, expected 0 or 1"),
         ({"label": [-1] * 6}, r"row 0: label -1, expected 0 or 1"),
         ({"label": [0.5] * 6}, r"field 'label' must be of type int, got float"),
-        (
-            {"label": [0, 0, 0, 1, 1, None]},
-            r"row 5: field 'label' must be .*NoneType",
-        ),
+        ({"label": [0, 0, 0, 1, 1, None]}, r"row 5: field 'label' must be .*NoneType"),
         ({"label": [1] * 6}, r"split 'train' lacks positive or negative reviews"),
         ({"text": [1] * 6}, r"field 'text' must be of type str, got int"),
         ({"text": ["a", "b", "c", "d", "e", ""]}, r"train\.parquet: row 5 is empty"),

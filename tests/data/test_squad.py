@@ -7,13 +7,7 @@ import pytest
 from longspan.errors import DataError
 from longspan.tasks.questions.squad import read_squad
 from longspan.tasks.source_report import Report
-from question_files import (
-    PARAGRAPHS,
-    squad_article,
-    squad_question,
-    write_squad,
-    xquad_file,
-)
+from question_files import PARAGRAPHS, squad_article, squad_question, write_squad, xquad_file
 
 
 def read(path, extent="paragraph"):

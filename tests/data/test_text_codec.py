@@ -8,12 +8,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from longspan.data import text_codec
-from longspan.data.text_codec import (
-    IncrementalDecoder,
-    PromptTokenizer,
-    TextCodec,
-    encode_prompt,
-)
+from longspan.data.text_codec import IncrementalDecoder, PromptTokenizer, TextCodec, encode_prompt
 from longspan.data.tokenizers import ByteTokenizer, CharacterTokenizer, WordTokenizer
 from longspan.data.word_pieces import load_word_pieces
 from longspan.errors import DataError, OptionError

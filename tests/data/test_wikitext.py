@@ -18,14 +18,7 @@ from longspan.tasks.language.wikitext import (
     read_vocabulary,
 )
 from real_data import real
-from text_sources import (
-    ARTICLES,
-    WIKI,
-    documents_of,
-    wiki_file,
-    wiki_tokens,
-    write_wiki,
-)
+from text_sources import ARTICLES, WIKI, documents_of, wiki_file, wiki_tokens, write_wiki
 
 pytestmark = pytest.mark.usefixtures("nowhere")
 

@@ -1,6 +1,7 @@
 """Word pieces agree with the Hugging Face tokenizer that they come from."""
 
 import json
+from unittest.mock import Mock
 
 import huggingface_hub
 import numpy as np
@@ -133,10 +134,7 @@ def test_a_name_is_looked_up_in_the_cache_before_the_network(tmp_path, monkeypat
     assert load_word_pieces("someone/tokenizer").vocab_size == 4
     assert calls == [True, False]
 
-    def offline(name, **options):
-        raise OSError("offline")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=OSError("offline")))
     with pytest.raises(DataError, match=r"nor reachable \(offline\); connect to the network"):
         load_word_pieces("someone/tokenizer")
 

@@ -78,7 +78,7 @@ def test_aggregate_without_targets_is_rejected():
 
 
 @every_metric
-def test_direction(name):
+def test_direction_and_unit(name):
     found = get_metric(name)
     lower_is_better = {"bits_per_byte", "bits_per_character", "perplexity", "rmse"}
     lower_is_better.add("word_perplexity")
@@ -88,6 +88,10 @@ def test_direction(name):
     assert not found.is_better(worse, better)
     assert not found.is_better(better, better)
     assert found.signed(better) > found.signed(worse)
+    assert found.name == name
+    assert found.title[0].isupper() or found.title.startswith("nDCG")
+    assert (found.unit == "%") == (found.scale == 100)
+    assert (found.comparison == "mcnemar") == (name == "accuracy")
 
 
 @pytest.mark.parametrize(
@@ -107,23 +111,11 @@ def test_format(name, value, text, bare):
     assert get_metric(name).format(value, unit=False) == bare
 
 
-@every_metric
-def test_metadata(name):
-    found = get_metric(name)
-    assert found.name == name
-    assert found.title[0].isupper() or found.title.startswith("nDCG")
-    assert (found.unit == "%") == (found.scale == 100)
-    assert (found.comparison == "mcnemar") == (name == "accuracy")
-
-
-def test_registered_name_is_rejected():
+def test_registered_name_and_other_columns_for_mcnemar_are_rejected():
     with pytest.raises(OptionError, match="metric 'accuracy' is already registered"):
         register(metric(name="accuracy"))
     assert get_metric("accuracy").comparison == "mcnemar"
     assert register(get_metric("accuracy")) is get_metric("accuracy")
-
-
-def test_metric_compared_by_mcnemar_needs_its_columns():
     with pytest.raises(OptionError, match=r"McNemar's test takes \('correct', 'targets'\)"):
         register(metric(comparison="mcnemar"))
     assert "made_up" not in METRICS
@@ -162,11 +154,6 @@ def test_f1_by_brute_force(predicted):
         assert get_metric("f1").aggregate(statistics) == pytest.approx(expected)
 
 
-def test_f1_ignores_unscored_tokens():
-    statistics = f1_statistics(one_hot([[1, 1, 0]], 2), torch.tensor([[1, IGNORE, IGNORE]]))
-    assert statistics.tolist() == [[1, 0, 0]]
-
-
 def test_mrr_by_sorting():
     logits = random_logits(40, 9)
     targets = torch.arange(40) % 9
@@ -186,7 +173,9 @@ def test_mrr_ranks_ties_and_nan_last():
     torch.testing.assert_close(found, torch.tensor([1 / 4, 1 / 4, 1 / 3], dtype=torch.float64))
 
 
-def test_mrr_of_scored_tokens():
+def test_f1_and_mrr_ignore_unscored_tokens():
+    statistics = f1_statistics(one_hot([[1, 1, 0]], 2), torch.tensor([[1, IGNORE, IGNORE]]))
+    assert statistics.tolist() == [[1, 0, 0]]
     logits = torch.tensor([[[3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [0.0, 0.0, 0.0]]])
     statistics = reciprocal_rank_statistics(logits, torch.tensor([[1, 0, IGNORE]]))
     assert statistics.tolist() == [[1.5, 2]]
@@ -209,11 +198,8 @@ def test_bits_and_perplexity_in_closed_form():
     np.testing.assert_allclose(statistics[:, 0], [math.log(2), math.log(8)], rtol=1e-6)
     assert get_metric("bits_per_byte").aggregate(statistics) == pytest.approx(2, rel=1e-6)
     assert get_metric("perplexity").aggregate(statistics) == pytest.approx(4, rel=1e-6)
-
-
-def test_bits_are_weighted_by_length():
-    statistics = np.array([[8 * math.log(2), 2], [2 * math.log(2), 8]])
-    assert get_metric("bits_per_byte").aggregate(statistics) == pytest.approx(1)
+    weighted = np.array([[8 * math.log(2), 2], [2 * math.log(2), 8]])  # by length
+    assert get_metric("bits_per_byte").aggregate(weighted) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("name", sorted(LOGIT_STATISTICS))

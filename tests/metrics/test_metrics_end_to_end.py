@@ -59,10 +59,7 @@ def tuned(tmp_path_factory):
     """Return the paths and the outcome of a search over two learning rates on two tasks."""
     folder = tmp_path_factory.mktemp("tuned")
     paths = RunPaths(runs=folder / "runs", cache=folder / "cache", device="cpu")
-    space = SearchSpace(
-        grid={RATE: (UNTRAINED, TRAINED)},
-        changes={"training.evaluate_every": 8},
-    )
+    space = SearchSpace(grid={RATE: (UNTRAINED, TRAINED)}, changes={"training.evaluate_every": 8})
     found = tune(PROTOCOL, paths, GridCallback(), tasks=SEARCHED, mechanisms=["full"], space=space)
     return paths, found
 

@@ -78,8 +78,7 @@ def export(cli, runs, record, folder, *more):
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_exported_model_predicts_as_the_run(cli, runs, tmp_path, vocabulary):
     record, folder = record_of(runs, "reviews", vocabulary), tmp_path / "model"
-    code, out, err = export(cli, runs, record, folder, "--json")
-    assert code == 0, err
+    out, _ = export(cli.done, runs, record, folder, "--json")
     assert {"README.md", "tokenizer.json", "model.safetensors"} <= set(json.loads(out)["files"])
     texts = [text for text, *_ in reviews(8, seed=1)]
     expected = predict(
@@ -132,8 +131,7 @@ def test_exported_model_has_the_global_tokens_of_the_run(cli, runs, tmp_path, op
         "mechanism.window": 2,
         "mechanism.first_global": "false",
     }
-    code, _, err = cli("train", "longformer", "reviews", *tiny.short_flags(changes), *paths)
-    assert code == 0, err
+    cli.done("train", "longformer", "reviews", *tiny.short_flags(changes), *paths)
     (record,) = (tmp_path / "runs" / "own" / "reviews").glob("*.json")
     assert export(cli, runs, record, tmp_path / "model")[0] == 0
     found = predict(record, [("A text.",)], RunPaths(cache=runs / "cache", device="cpu"))
@@ -227,8 +225,7 @@ def test_run_without_texts_has_no_tokenizer_and_the_license_of_its_data(
     cli, finished, tiny_cache, tmp_path
 ):
     record = next(finished.rglob("local-*.json"))
-    code, out, err = cli("export", record, "--output", tmp_path / "x", "--cache", tiny_cache)
-    assert code == 0, err
+    out, _ = cli.done("export", record, "--output", tmp_path / "x", "--cache", tiny_cache)
     assert "upload them with: hf upload NAME" in out
     card = ModelCard.load(tmp_path / "x" / "README.md")
     assert (card.data.license, card.data.pipeline_tag) == ("apache-2.0", None)

@@ -78,12 +78,8 @@ def config(
     **training: Any,
 ) -> RunConfig:
     recipe = {
-        "steps": 500,
-        "batch_size": 32,
-        "learning_rate": 1e-4,
-        "warmup_steps": 100,
-        "schedule": "linear",
-        "evaluate_every": 50,
+        **{"steps": 500, "batch_size": 32, "learning_rate": 1e-4, "warmup_steps": 100},
+        **{"schedule": "linear", "evaluate_every": 50},
     }
     return RunConfig(
         task=TaskConfig(name=task, version=version, options={"max_length": 2000}),
@@ -408,7 +404,7 @@ def document_scores(run, value=0.8, **changes):
         **{"rows_sha256": "1" * 64, "covered_documents": 1.0, "covered_tokens": 1.0},
         **{"class_weights": "none", "threshold": 0.5, "date": "2026-01-01T00:00:00+00:00"},
         **{"rows": [document_row("local", value, length=512), *others], "p_value": 0.5},
-        **{"fewer_errors": [3, 2]},
+        "fewer_errors": [3, 2],
     }
     return DocumentScores(**{**fields, **changes})
 
@@ -428,15 +424,8 @@ def published(**changes: Any) -> PublishedFigure:
 def rollout(shares: Any, **changes: Any) -> Rollout:
     """Return the shares of the tokens or pixels of an example."""
     fields = {
-        "split": "validation",
-        "row": 3,
-        "part": 1,
-        "start": "the CLS token",
-        "label": "cat",
-        "prediction": "<dog>",
-        "side": None,
-        "levels": None,
-        "text": None,
+        **{"split": "validation", "row": 3, "part": 1, "start": "the CLS token", "label": "cat"},
+        **{"prediction": "<dog>", "side": None, "levels": None, "text": None},
     }
     return Rollout(**{**fields, **changes}, shares=quantize(shares, 16))
 

@@ -13,10 +13,7 @@ from PIL import Image
 from report_records import analysis, build_leaderboard, record, rollout
 
 from longspan.report import sections
-from longspan.report.charts.figures import (
-    similarity_maps,
-    span_figures,
-)
+from longspan.report.charts.figures import similarity_maps, span_figures
 from longspan.report.charts.pictures import Picture, blue_shades, draw_matrix
 from longspan.report.charts.rollout_pictures import draw_rollouts, lay_out
 from longspan.report.charts.similarity_maps import STEPS, draw_similarity, draw_similarity_grid
@@ -226,10 +223,7 @@ def test_required_span_has_a_bar_for_each_task_and_published_ones_where_lengths_
     board, analyses = board_and_analyses(tasks=("image", "listops"))
     assert [
         (x.task.label, _mean(x), published_span(x)) for x in required_spans(board, analyses)
-    ] == [
-        ("image", 12.5, 250),
-        ("listops", 12.5, None),
-    ]
+    ] == [("image", 12.5, 250), ("listops", 12.5, None)]
     styles = assign_styles({"full": "dense", "linear": "kernel"})
     source = (board, Context(styles=styles, analyses=analyses))
     (chart,) = (x.content for x in span_figures(*source) if "required" in x.name)

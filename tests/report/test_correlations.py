@@ -124,8 +124,7 @@ def test_fewer_than_six_mechanisms_are_said():
 
 
 @pytest.mark.parametrize(
-    ("task", "counts"),
-    [("text", 0), ("path_x", 0), ("needle", 0), ("masked_text", 0), ("mine", 1)],
+    ("task", "counts"), [("text", 0), ("path_x", 0), ("needle", 0), ("masked_text", 0), ("mine", 1)]
 )
 def test_tasks_have_roles(task, counts):
     runs = [record(x, task, protocol="other") for x in NAMES]
@@ -205,7 +204,7 @@ def test_every_budget_is_a_predictor():
     timed = lra_records(budget=Budget(kind="seconds", limit=60.0))
     (table,) = tables([*lra_records(), *timed, *novels()])
     assert [row["scores_of"] for row in rows(table)] == [
-        *("lra-small", "lra-small, equal training time (1 min)"),
+        *("lra-small", "lra-small, equal training time (1 min)")
     ]
 
 

@@ -78,11 +78,8 @@ def perceived_color(color, cones):
 @pytest.mark.parametrize("kind", COLOR_BLINDNESS)
 def test_colors_are_distinct_under_color_blindness(kind):
     for one, two in itertools.combinations(COLORS, 2):
-        pairs = zip(
-            perceived_color(one, COLOR_BLINDNESS[kind]),
-            perceived_color(two, COLOR_BLINDNESS[kind]),
-            strict=True,
-        )
+        seen = (perceived_color(x, COLOR_BLINDNESS[kind]) for x in (one, two))
+        pairs = zip(*seen, strict=True)
         assert sum((a - b) ** 2 for a, b in pairs) ** 0.5 > 12, (one, two)
 
 
@@ -150,11 +147,8 @@ def test_mechanism_has_one_color_in_every_chart():
 
 def test_thinned_curves_keep_measured_points_and_last_point():
     runs = [record(curve=curve(0.4, points=1000, steps=5000))]
-    (drawn,) = (
-        row
-        for row in values(learning_curves(build_leaderboard(runs), 0, "training loss", STYLES))
-        if "step" in row
-    )
+    chart = learning_curves(build_leaderboard(runs), 0, "training loss", STYLES)
+    (drawn,) = (row for row in values(chart) if "step" in row)
     assert len(drawn["step"]) <= POINTS + 1
     assert drawn["step"][0] == 5
     assert drawn["step"][-1] == 5000
@@ -184,10 +178,12 @@ def test_line_is_mean_of_seeds_and_band_is_range():
     assert drawn["value"][-1] == pytest.approx(sum(ends) / 2, abs=0.01)
 
 
-def test_seeds_without_common_step_have_separate_lines():
+def test_seeds_without_common_step_have_separate_lines_and_runs_without_curve_none():
     pair = [record(seed=0, curve=curve(0.4)[1:]), record(seed=1, curve=curve(0.4, 7, 490)[1:])]
     chart = learning_curves(build_leaderboard(pair), 0, "training loss", STYLES)
     assert [row["seeds"] for row in values(chart) if "step" in row] == ["seed 0", "seed 1"]
+    board = build_leaderboard([record(curve=[])])
+    assert learning_curves(board, 0, "training loss", STYLES) is None
 
 
 def depth_slices(accuracies):
@@ -285,41 +281,26 @@ def test_chart_of_mean_excludes_tasks_outside_mean():
 def test_charts_draw_the_best_score_without_a_model():
     """Listops has a better rule, text a better majority class; the mean is over both."""
     rules = {"listops": {"first operator": 0.36, "worse": 0.2}, "text": {"counts": 0.4}}
-    runs = [
-        record(
-            name,
-            task,
-            score=0.3 + 0.1 * i,
-            rules={"test": own, "validation": {x: y + 0.03 for x, y in own.items()}},
-        )
+    validated = {x: {name: y + 0.03 for name, y in own.items()} for x, own in rules.items()}
+    board = build_leaderboard(
+        record(name, x, score=0.3 + 0.1 * i, rules={"test": rules[x], "validation": validated[x]})
         for i, name in enumerate(NAMES)
-        for task, own in rules.items()
-    ]
-    board = build_leaderboard(runs)
+        for x in rules
+    )
+    intervals = [score_intervals(board, i, STYLES) for i in (0, 1)]
+    curves = [learning_curves(board, i, "validation score", STYLES) for i in (0, 1)]
+    costs = [score_against_cost(board, i, "cpu, float32", STYLES) for i in (0, len(board.columns))]
     charts = {
-        ("rule: first operator", 36.0): [
-            score_intervals(board, 0, STYLES),
-            score_against_cost(board, 0, "cpu, float32", STYLES),
-        ],
-        ("rule: first operator", 39.0): [learning_curves(board, 0, "validation score", STYLES)],
-        ("majority class", 50.0): [
-            score_intervals(board, 1, STYLES),
-            learning_curves(board, 1, "validation score", STYLES),
-        ],
-        ("best without a model", 43.0): [
-            score_against_cost(board, len(board.columns), "cpu, float32", STYLES)
-        ],
+        ("rule: first operator", 36.0): [intervals[0], costs[0]],
+        ("rule: first operator", 39.0): [curves[0]],
+        ("majority class", 50.0): [intervals[1], curves[1]],
+        ("best without a model", 43.0): [costs[1]],
     }
     for (name, value), specs in charts.items():
         for spec in specs:
             found = {round(row["value"], 6) for row in values(spec) if set(row) == {"value"}}
             assert found == {value}
             assert f'"value": "{name}"' in json.dumps(spec)
-
-
-def test_runs_without_curve_give_no_chart():
-    board = build_leaderboard([record(curve=[])])
-    assert learning_curves(board, 0, "training loss", STYLES) is None
 
 
 def test_marks_have_values_of_leaderboard():

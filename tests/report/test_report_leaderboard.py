@@ -42,9 +42,7 @@ def find_row(board, label):
 
 def records_of_two_tasks():
     return [
-        record("performer", "listops", 0, 0.36),
-        record("performer", "listops", 1, 0.38),
-        record("performer", "listops", 2, 0.40),
+        *(record("performer", "listops", s, x) for s, x in enumerate((0.36, 0.38, 0.40))),
         record("performer", "text", 0, 0.65),
         record("bigbird", "listops", 0, 0.37, tokens_per_second=1e4, peak_memory=2**30),
         record("bigbird", "text", 0, 0.61, tokens_per_second=3e4, peak_memory=2**31),
@@ -95,9 +93,13 @@ def test_costs_are_means_over_tasks_and_memory_is_maximum():
     assert cost.gflops == pytest.approx(1.23456789)
 
 
-def test_unknown_memory_stays_unknown():
-    runs = [record(seed=0), record(seed=1, peak_memory=None)]
-    assert build_leaderboard(runs).rows[0].cost.peak_memory is None
+@pytest.mark.parametrize(
+    ("changes", "field"), [({"peak_memory": None}, "peak_memory"),
+                           ({"backend_used": "triton"}, "tokens_per_second")],
+)  # fmt: skip
+def test_unknown_costs_and_those_of_different_backends_are_not_averaged(changes, field):
+    board = build_leaderboard([record(seed=0), record(seed=1, **changes)])
+    assert getattr(board.rows[0].cost, field) is None
 
 
 def test_speeds_of_different_devices_are_not_averaged():
@@ -112,22 +114,11 @@ def test_speeds_of_different_devices_are_not_averaged():
     assert all("Cost measured on" in board.notes[row.notes[0]] for row in board.rows)
 
 
-def test_speeds_of_different_backends_are_not_averaged():
-    board = build_leaderboard([record(seed=0), record(seed=1, backend_used="triton")])
-    assert board.rows[0].cost.tokens_per_second is None
-
-
-def test_protocols_have_separate_leaderboards():
-    runs = [record(), record(protocol="smoke")]
-    assert [board.protocol for board in build_leaderboards(runs)] == ["lra-small", "smoke"]
-
-
-def test_budgets_have_separate_leaderboards():
-    boards = build_leaderboards([record(), record("linear", budget=TIME_BUDGET)])
-    assert [board.title for board in boards] == [
-        "lra-small",
-        "lra-small, equal training time (10 min)",
-    ]
+def test_protocols_and_budgets_have_separate_leaderboards():
+    runs = [record(), record(protocol="smoke"), record("linear", budget=TIME_BUDGET)]
+    titles = ["lra-small", "lra-small, equal training time (10 min)", "smoke"]
+    boards = build_leaderboards(runs)
+    assert sorted(board.title for board in boards) == titles
     assert all(len(board.rows) == 1 for board in boards)
 
 
@@ -214,34 +205,33 @@ def test_run_of_two_versions_of_the_code_is_noted():
     assert build_leaderboard([record(), one]).notes == ()
 
 
-def test_rows_are_labeled_by_differing_options():
-    runs = [record(options={"block": block, "heads": 4}) for block in (32, 64)]
-    assert {row.label for row in build_leaderboard(runs).rows} == {
-        "bigbird (block=32)",
-        "bigbird (block=64)",
-    }
+NEWER = {"block": 32, "sink_logit": False}
 
 
-def test_options_that_older_records_lack_name_no_row():
-    """What a user set is named: it is among the overrides."""
-    newer = {"block": 32, "sink_logit": False}
-    runs = [
-        record(options={"block": 32}),
-        record(options=newer, overrides={"model.norm": "post"}),
-        record(options={**newer, "block": 64}),
-        record(options={**newer, "variant": "x"}, overrides={"mechanism.variant": "x"}),
-    ]
-    assert {row.label for row in build_leaderboard(runs).rows} == {
-        "bigbird (block=32)",
-        "bigbird (block=32, model.norm=post)",
-        "bigbird (block=64)",
-        "bigbird (block=32, mechanism.variant=x)",
-    }
-
-
-def test_rows_without_named_difference_are_labeled_by_hash():
-    board = build_leaderboard([record(config_hash="aaaaaaaaaa"), record(config_hash="bbbbbbbbbb")])
-    assert {row.label for row in board.rows} == {"bigbird [aaaaaa]", "bigbird [bbbbbb]"}
+@pytest.mark.parametrize(
+    ("runs", "labels"),
+    [
+        ([{"options": {"block": x, "heads": 4}} for x in (32, 64)], {" (block=32)", " (block=64)"}),
+        # Without a difference that has a name.
+        ([{"config_hash": 10 * x} for x in "ab"], {" [aaaaaa]", " [bbbbbb]"}),
+        # Options that older records lack name no row. What a user set does.
+        (
+            [
+                {"options": {"block": 32}},
+                {"options": NEWER, "overrides": {"model.norm": "post"}},
+                {"options": {**NEWER, "block": 64}},
+                {"options": {**NEWER, "variant": "x"}, "overrides": {"mechanism.variant": "x"}},
+            ],
+            {
+                *(" (block=32)", " (block=32, model.norm=post)", " (block=64)"),
+                " (block=32, mechanism.variant=x)",
+            },
+        ),
+    ],
+)
+def test_rows_are_labeled_by_what_differs(runs, labels):
+    board = build_leaderboard([record(**fields) for fields in runs])
+    assert {row.label for row in board.rows} == {f"bigbird{x}" for x in labels}
 
 
 def test_task_specific_options_share_one_row():
@@ -290,16 +280,13 @@ def test_mechanism_and_task_with_only_failures_are_shown():
     assert [board.protocol for board in build_leaderboards([], [failure()])] == ["lra-small"]
 
 
-def test_failure_of_finished_run_is_dropped():
-    board = build_leaderboard([record(seed=2)], [failure(seed=2)])
-    assert find_row(board, "bigbird").cells[0].failures == ()
-
-
-def test_failure_of_different_configuration_has_separate_row():
+def test_failure_of_different_configuration_has_separate_row_and_that_of_a_finished_run_none():
     runs = [record(options={"block": 32}), record(options={"block": 64})]
     board = build_leaderboard(runs, [failure(options={"block": 128})])
     assert find_row(board, "bigbird (block=128)").cells[0].failure_kinds == "memory"
     assert find_row(board, "bigbird (block=32)").cells[0].score is not None
+    board = build_leaderboard([record(seed=2)], [failure(seed=2)])
+    assert find_row(board, "bigbird").cells[0].failures == ()
 
 
 def test_missing_test_score_leaves_no_mean():
@@ -316,16 +303,10 @@ def test_column_has_minimum_number_of_scored_examples():
     assert (column.num_scored, column.num_examples) == (1999, 2000)
 
 
-def test_damaged_example_scores_are_rejected_with_file_name():
-    runs = [
-        record_of_answers("full", 0, [1, 0]),
-        record("good", example_scores=damaged_example_scores()),
-    ]
+def test_damaged_example_scores_and_those_of_another_metric_are_rejected():
+    damaged = record("good", example_scores=damaged_example_scores())
     with pytest.raises(DataError, match=r"lra-small/listops/good-\w+-0\.json: "):
-        build_leaderboard(runs)
-
-
-def test_example_scores_of_different_metric_are_rejected():
+        build_leaderboard([record_of_answers("full", 0, [1, 0]), damaged])
     foreign = record_of_statistics("full", 0, np.ones((4, 2)), metric="mrr").example_scores
     with pytest.raises(DataError, match="example scores are of mrr with 2 columns, expected acc"):
         build_leaderboard([record("full", example_scores=foreign)])
@@ -494,20 +475,15 @@ def test_each_reference_row_may_have_task_options_of_its_own():
     assert len(board.rows) == 3
 
 
-def test_mechanisms_with_other_task_options_have_a_column_of_their_own():
+def test_other_task_options_and_rebuilt_data_have_a_column_of_their_own():
     long = [with_task(record(x), 1024, "bb") for x in ("full", "local")]
     changed = record("local", overrides={"task.length": 256})
     board = build_leaderboard([*long, with_task(changed, 256, "aa")])
-    assert [column.label for column in board.columns] == [
-        "listops [aaaaaaaa]",
-        "listops [bbbbbbbb]",
-    ]
-
-
-def test_reference_rows_on_other_data_of_the_same_options_have_a_column_of_their_own():
+    labels = [column.label for column in board.columns]
+    assert labels == ["listops [aaaaaaaa]", "listops [bbbbbbbb]"]
+    # A reference row on other data of the same options.
     rebuilt = with_task(record("full", overrides={"row": "full-short"}), 1024, "aa")
-    board = build_leaderboard([with_task(record("full"), 1024, "bb"), rebuilt])
-    assert len(board.columns) == 2
+    assert len(build_leaderboard([long[0], rebuilt]).columns) == 2
 
 
 def test_variants_are_ranked_among_the_mechanisms():
@@ -537,13 +513,8 @@ def test_cost_ratios_are_to_the_baseline_with_the_same_overrides():
     ]
     board = build_leaderboard([*runs, *short])
     (table,) = cost(board)
-    ratios = dict(
-        zip(
-            [line[0].value for line in table.rows],
-            [line[table.keys.index("speed_ratio")].value for line in table.rows],
-            strict=True,
-        )
-    )
+    at = table.keys.index("speed_ratio")
+    ratios = {line[0].value: line[at].value for line in table.rows}
     assert ratios["linear (training.steps=9)"] == pytest.approx(2.0)
     assert ratios["linear"] == pytest.approx(3.0)
 
@@ -597,17 +568,10 @@ def records_of_five_tasks(mechanism="bigbird", score=0.6):
 def test_published_means_over_five_and_six_tasks():
     above = record(task="path_x", score=0.8)
     below = record("linear", "path_x", score=0.503)
-    runs = [
-        *records_of_five_tasks(),
-        *records_of_five_tasks("linear"),
-        *records_of_five_tasks("local"),
-        *records_of_five_tasks("full"),
-        above,
-        below,
-    ]
-    board = build_leaderboard(
-        [*runs, *records_of_five_tasks("dilated")[1:]], [failure("local", "path_x", seed=0)]
-    )
+    names = ("bigbird", "linear", "local", "full")
+    runs = [x for name in names for x in records_of_five_tasks(name)]
+    runs += [above, below, *records_of_five_tasks("dilated")[1:]]
+    board = build_leaderboard(runs, [failure("local", "path_x", seed=0)])
     assert [mean.label for mean in board.means] == ["Mean of 5", "Mean of 6"]
     assert scores_of_means(board, "bigbird") == pytest.approx((0.62, (0.62 * 5 + 0.8) / 6))
     # The interval of 2,000 examples includes chance.
@@ -631,15 +595,9 @@ def test_other_tasks_have_own_mean_and_single_task_has_none():
 
 
 def test_parameters_beyond_tolerance_are_noted():
-    board = build_leaderboard(
-        [
-            record("fat", num_parameters=221, full_num_parameters=200),
-            record("thin", num_parameters=179, full_num_parameters=200),
-            record("fit", num_parameters=219, full_num_parameters=200),
-            record("slim", num_parameters=181, full_num_parameters=200),
-            record("unknown", full_num_parameters=None),
-        ]
-    )
+    sizes = {"fat": 221, "thin": 179, "fit": 219, "slim": 181}
+    runs = [record(x, num_parameters=n, full_num_parameters=200) for x, n in sizes.items()]
+    board = build_leaderboard([*runs, record("unknown", full_num_parameters=None)])
     assert find_row(board, "fat").parameter_excess == pytest.approx(0.105)
     assert [board.notes[i] for i in find_row(board, "fat").notes] == [
         "10.5 % more parameters than full; 10 % is allowed."

@@ -8,15 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_records import (
-    analysis,
-    curve,
-    failure,
-    published,
-    record,
-    record_of_answers,
-    rollout,
-)
+from PIL import Image
+from report_records import analysis, curve, failure, published, record, record_of_answers, rollout
 
 from longspan.report.context import Context
 from longspan.report.leaderboard.build import build_leaderboards
@@ -57,14 +50,8 @@ def runs():
         if (name, task) != ("local", "text")
     ]
     alarm = Alarm(kind="chance", step=100, message='at chance, "still", & <stuck>')
-    trial = TrialRecord(
-        changes={},
-        seed=0,
-        config_hash="0123456789",
-        metrics={"accuracy": 0.4},
-        loss=1.0,
-        failure=None,
-    )
+    same = {"changes": {}, "seed": 0, "loss": 1.0, "failure": None}
+    trial = TrialRecord(config_hash="0123456789", metrics={"accuracy": 0.4}, **same)
     tuning = Tuning(rule="", grid={}, chosen={"seed": 0}, trials=[trial])
     smoke = {"protocol": "smoke", "tuning": tuning, "data_source": ""}
     found += [record("linear", alarms=[alarm], **smoke), record("linear", seed=1, **smoke)]
@@ -163,31 +150,23 @@ def draw_charts(page):
     return page.locator(".chart").count()
 
 
-def test_every_chart_is_drawn_without_network_or_console_output(page):
-    # Cost, scores, curves, slices, span and spectrum of lra-small; cost, scores, curves of novels,
-    # whose five mechanisms are too few for a correlation; cost and curves of smoke.
-    assert draw_charts(page) == (6 + 2 + 4 + 2 + 3 + 1) + (2 + 1 + 2) + (2 + 2)
-    heights = page.locator(".chart svg").evaluate_all("(all) => all.map((x) => x.clientHeight)")
-    assert min(heights) > 80
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_drawing_charts_does_not_shift_layout(open_page, width):
-    page = open_page(width)
-    heights = "all => all.map((chart) => chart.clientHeight)"
-    before = page.locator(".chart").evaluate_all(heights)
-    draw_charts(page)
-    assert page.locator(".chart").evaluate_all(heights) == before
+def heights_of_charts(page):
+    return page.locator(".chart").evaluate_all("all => all.map((chart) => chart.clientHeight)")
 
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_page_fits_width_and_is_not_blank(open_page, tmp_path, width, scheme):
+def test_charts_are_drawn_in_their_places_and_page_fits_width(open_page, tmp_path, width, scheme):
+    """Nothing is loaded and no console output made; see `open_page`."""
     page = open_page(width, color_scheme=scheme)
-    draw_charts(page)
+    before = heights_of_charts(page)
+    # Cost, scores, curves, slices, span and spectrum of lra-small; cost, scores, curves of novels,
+    # whose five mechanisms are too few for a correlation; cost and curves of smoke.
+    assert draw_charts(page) == (6 + 2 + 4 + 2 + 3 + 1) + (2 + 1 + 2) + (2 + 2)
+    assert heights_of_charts(page) == before
+    heights = page.locator(".chart svg").evaluate_all("(all) => all.map((x) => x.clientHeight)")
+    assert min(heights) > 80
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    from PIL import Image
-
     screenshot = tmp_path / f"page-{width}-{scheme}.png"
     page.screenshot(path=screenshot)
     with Image.open(screenshot) as image:
@@ -195,12 +174,17 @@ def test_page_fits_width_and_is_not_blank(open_page, tmp_path, width, scheme):
     background = max(colors)[1]
     assert (background > 200) == (scheme == "light")
     assert len(colors) > 20
+    if width == 1280:
+        assert page.evaluate(read_script("contrast")) == {}
+        assert page.evaluate(read_script("accessible")) == []
 
 
-@pytest.mark.parametrize("table", [BOARD, "#lra-small-cost", "#lra-small-settings-runs"])
-def test_main_tables_need_no_horizontal_scrolling(page, table):
-    frame = page.locator(f"{table} .scroll")
-    assert frame.evaluate("(frame) => frame.scrollWidth - frame.clientWidth") == 0
+def test_page_has_every_table_of_report_and_main_ones_need_no_horizontal_scrolling(page):
+    found = page.locator(".table").evaluate_all("(all) => all.map((x) => x.id)")
+    assert found == [table.name for table in in_page_order(boards())]
+    for table in (BOARD, "#lra-small-cost", "#lra-small-settings-runs"):
+        frame = page.locator(f"{table} .scroll")
+        assert frame.evaluate("(frame) => frame.scrollWidth - frame.clientWidth") == 0, table
 
 
 @pytest.mark.parametrize("protocol", ["lra-scaled", "lra-small"])
@@ -235,7 +219,7 @@ def test_heading_cycles_through_sort_orders(page, press):
     assert "original order" in status(page)
 
 
-def test_missing_values_and_baselines_stay_last(page):
+def test_values_are_sorted_as_numbers_with_missing_ones_and_baselines_last(page):
     heading = page.locator(f"{BOARD} thead th").get_by_role("button", name="Memory", exact=True)
     for _ in range(2):
         heading.click()
@@ -243,22 +227,16 @@ def test_missing_values_and_baselines_stay_last(page):
         assert set(names(page)[-2:]) == {"linear", "local"}
         bodies = page.locator(f"{BOARD} tbody")
         assert "majority class" in bodies.nth(1).text_content()
-
-
-def test_formatted_numbers_are_sorted_numerically(page):
     page.locator(f"{BOARD} thead th", has_text="Tokens/s").locator("button").click()
     # 13.3k, 10.0k, 6.67k and 3.33k: sorted as text, 3.33k would not be last.
     assert names(page) == ["full", "performer", "bigbird", "linear", "local"]
-
-
-def test_plain_numbers_are_sorted(page):
     table = "#lra-small-settings-runs"
     page.locator(f"{table} thead th", has_text="Seed").locator("button").click()
     seeds = page.locator(f"{table} tbody tr > td:nth-child(3)").all_text_contents()
     assert seeds == ["0"] * 9 + ["1"] * 9
 
 
-def test_filter_keeps_rows_with_every_word(page):
+def test_filter_keeps_rows_with_every_word_and_exports_them_alone(page):
     table = "#lra-small-settings-runs"
     box = page.locator(f"{table}-filter")
     box.fill("TEXT form")
@@ -267,6 +245,10 @@ def test_filter_keeps_rows_with_every_word(page):
     assert "2 of 18 rows" in status(page)
     box.fill("")
     assert len(names(page, table)) == 18
+    page.locator(f"{BOARD}-filter").fill("bird")
+    _, text = export_csv(page)
+    found = [line["mechanism"] for line in csv.DictReader(io.StringIO(text))]
+    assert found == ["bigbird", "majority class", "chance"]
 
 
 def test_rows_are_filtered_by_trait(page):
@@ -352,9 +334,8 @@ def test_command_is_selected_without_a_clipboard(open_page):
     assert page.locator(f"{BOARD} .commands code").first.is_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_rows_are_blocks_of_named_values_on_a_phone(open_page, scheme):
-    page = open_page(390, color_scheme=scheme)
+def test_rows_are_blocks_of_named_values_on_a_phone(open_page):
+    page = open_page(390)
     frame = page.locator(f"{BOARD} .scroll")
     assert frame.evaluate("(frame) => frame.scrollWidth - frame.clientWidth") == 0
     row = page.locator(f"{BOARD} tr[data-mechanism=performer]")
@@ -488,23 +469,11 @@ def parse_number(text):
         return text
 
 
-def test_csv_keeps_quotes_and_signs(page):
+def test_csv_keeps_quotes_signs_and_cells_without_text(page):
     file, text = export_csv(page, "#smoke-alarms")
     assert file == "smoke-alarms.csv"
     (line,) = list(csv.reader(io.StringIO(text)))[1:]
     assert line[-1] == 'at chance, "still", & <stuck>'
-
-
-def test_filtered_rows_are_not_exported(page):
-    page.locator(f"{BOARD}-filter").fill("bird")
-    _, text = export_csv(page)
-    assert [line["mechanism"] for line in csv.DictReader(io.StringIO(text))] == [
-        *("bigbird", "majority class"),
-        "chance",
-    ]
-
-
-def test_cells_without_text_are_sorted_and_exported(page):
     _, text = export_csv(page, "#smoke-tuning")
     (line,) = csv.DictReader(io.StringIO(text))
     assert (line["trial"], line["rule"]) == ("unchanged", "")
@@ -535,11 +504,6 @@ def test_tables_are_readable_without_charts(browser, path):
     page.close()
 
 
-def test_page_has_every_table_of_report(page):
-    found = page.locator(".table").evaluate_all("(all) => all.map((x) => x.id)")
-    assert found == [table.name for table in in_page_order(boards())]
-
-
 def in_page_order(boards):
     every = dataclasses.replace(context(), boards=tuple(boards))
     return [table for board in boards for table in section_tables([board], every)]
@@ -564,13 +528,6 @@ def test_values_are_shown_on_hover_and_by_arrow_keys(page):
     assert "Pareto front" in hint.text_content()
 
 
-def test_heatmap_values_are_read_by_arrow_keys(page):
-    place = page.locator(".cells").first
-    place.scroll_into_view_if_needed()
-    place.press("ArrowRight")
-    assert status(page) == f"Row 1, Column 2, Cosine {math.exp(-1 / 4):.2g}"
-
-
 def test_pictures_keep_their_proportions_at_every_width(open_page):
     for width in (1280, 400):
         page = open_page(width)
@@ -585,10 +542,12 @@ def test_pictures_keep_their_proportions_at_every_width(open_page):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_escape_hides_hint(page):
+def test_heatmap_values_are_read_by_arrow_keys_and_escape_hides_them(page):
     hint = page.locator("#hint")
     place = page.locator(".cells").first
+    place.scroll_into_view_if_needed()
     place.press("ArrowRight")
+    assert status(page) == f"Row 1, Column 2, Cosine {math.exp(-1 / 4):.2g}"
     assert hint.is_visible()
     place.press("Escape")
     assert not hint.is_visible()
@@ -598,14 +557,6 @@ def test_escape_hides_hint(page):
     assert hint.is_visible()
     page.keyboard.press("Escape")
     assert not hint.is_visible()
-
-
-def test_elements_with_arrow_keys_are_applications_to_screen_readers(page):
-    places = page.locator(".chart, .cells")
-    assert places.count() > 10
-    roles = places.evaluate_all("(all) => all.map((node) => [node.role, node.tabIndex])")
-    assert {tuple(role) for role in roles} == {("application", 0)}
-    assert page.locator("[role=img][tabindex], img[tabindex]").count() == 0
 
 
 def test_every_chart_is_drawn_before_printing(page):
@@ -618,19 +569,12 @@ def test_every_chart_is_drawn_before_printing(page):
     assert not page.locator(".tools").first.is_visible()
 
 
-def test_page_passes_accessibility_checks(page):
-    draw_charts(page)
-    assert page.evaluate(read_script("accessible")) == []
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_contrasts_with_background(open_page, scheme):
-    page = open_page(color_scheme=scheme)
-    draw_charts(page)
-    assert page.evaluate(read_script("contrast")) == {}
-
-
-def test_keyboard_reaches_results_first(page):
+def test_keyboard_reaches_results_first_and_screen_readers_get_applications(page):
+    places = page.locator(".chart, .cells")
+    assert places.count() > 10
+    roles = places.evaluate_all("(all) => all.map((node) => [node.role, node.tabIndex])")
+    assert {tuple(role) for role in roles} == {("application", 0)}
+    assert page.locator("[role=img][tabindex], img[tabindex]").count() == 0
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the results"
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")

@@ -61,13 +61,7 @@ def answers(score, flips=0):
 
 
 def board(seeds=(0, 1)):
-    scores = {
-        "full": 0.5,
-        "sparse_transformer": 0.9,
-        "local": 0.7,
-        "linear": 0.3,
-        "performer": 0.3,
-    }
+    scores = {"full": 0.5, "sparse_transformer": 0.9, "local": 0.7, "linear": 0.3, "performer": 0.3}
     return build_leaderboard(
         record_of_answers(name, seed, answers(score + 0.02 * seed), task)
         for name, score in scores.items()

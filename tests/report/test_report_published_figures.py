@@ -7,11 +7,7 @@ from report_records import build_leaderboard, failure, published, record
 
 from longspan.report.context import Context, styles_of
 from longspan.report.sections import section_tables
-from longspan.report.tables.published import (
-    QUANTITIES,
-    compare_figures,
-    read_published,
-)
+from longspan.report.tables.published import QUANTITIES, compare_figures, read_published
 
 TASKS_OF_LRA = ("listops", "text", "retrieval", "image", "pathfinder", "path_x")
 
@@ -183,8 +179,4 @@ def test_models_of_the_image_task_that_are_no_mechanisms_have_published_scores()
     run = record("full", "image", score=0.7, overrides={"row": "cnn-stem"})
     pairs = compare_figures(build_leaderboard([run]), read_published())
     (own,) = [x for x in pairs if x.label]
-    assert (own.published.mechanism, own.published.value, own.ours) == (
-        "cnn-stem",
-        0.7532,
-        0.7,
-    )
+    assert (own.published.mechanism, own.published.value, own.ours) == ("cnn-stem", 0.7532, 0.7)

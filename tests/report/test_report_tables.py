@@ -49,24 +49,14 @@ from longspan.results import Alarm, Slice, TrialRecord, Tuning
 
 def rich_records():
     points = [dataclasses.replace(x, train_metrics={"accuracy": 0.5}) for x in record().curve]
-    slices = {
-        "depth": [
-            Slice(label="2", value=0.4, num_targets=10),
-            Slice(label="3", value=0.2, num_targets=90),
-        ]
-    }
+    parts = [("2", 0.4, 10), ("3", 0.2, 90)]
+    slices = {"depth": [Slice(label=x, value=y, num_targets=n) for x, y, n in parts]}
     alarm = Alarm(kind="chance", step=100, message="still at chance")
     rate = "training.learning_rate"
+    same = {"seed": 0, "loss": 1.0, "failure": None}
     trials = [
-        TrialRecord(
-            changes={rate: value},
-            seed=0,
-            config_hash=f"{i:010x}",
-            metrics={"accuracy": value},
-            loss=1.0,
-            failure=None,
-        )
-        for i, value in enumerate((0.1, 0.2))
+        TrialRecord(changes={rate: x}, config_hash=f"{i:010x}", metrics={"accuracy": x}, **same)
+        for i, x in enumerate((0.1, 0.2))
     ]
     tuning = Tuning(
         rule="mean: of all seeds", grid={rate: [0.1, 0.2]}, chosen={rate: 0.2}, trials=trials
@@ -77,14 +67,8 @@ def rich_records():
         )
         for s, train in ((0, 0.42), (1, 0.48))
     ]
-    other = record_of_answers(
-        "linear",
-        0,
-        np.arange(100) < 60,
-        alarms=[alarm],
-        tuning=tuning,
-        tokens_per_second=104_691.3578,
-    )
+    fields = {"alarms": [alarm], "tuning": tuning, "tokens_per_second": 104_691.3578}
+    other = record_of_answers("linear", 0, np.arange(100) < 60, **fields)
     local = [record_of_answers("local", s, np.arange(100) < 20 + s) for s in (0, 1)]
     return [*runs, other, *local]
 
@@ -110,6 +94,11 @@ def tables_of(only):
         efficiency=(EFFICIENCY, EFFICIENCY),
     )
     return section_tables(boards, context, only)
+
+
+def section_of(runs, name):
+    """Return the tables of a section about some runs alone."""
+    return section_tables([build_leaderboard(runs)], Context(), name)
 
 
 def values(table, i):
@@ -156,10 +145,8 @@ def test_sections_have_recorded_values():
     (alarms,) = tables_of("alarms")
     assert values(alarms, 0)[2:] == [0, "chance", 100, "still at chance"]
     (failures,) = tables_of("failures")
-    assert values(failures, 0)[2:] == [
-        *(1, "memory", 7),
-        "set training.gradient_accumulation_steps=4",
-    ]
+    remedy = "set training.gradient_accumulation_steps=4"
+    assert values(failures, 0)[2:] == [1, "memory", 7, remedy]
     (matrix,) = tables_of("significance")
     # `full` has 40 of 100 right answers with both seeds, `local` 20 and 21.
     assert values(matrix, 0)[2] == pytest.approx(0.195)
@@ -177,8 +164,7 @@ def test_sections_have_recorded_values():
 
 
 def test_sections_without_content_have_no_tables():
-    board = build_leaderboard([record()])
-    names = [name for name in WITH_TABLES if section_tables([board], Context(), name)]
+    names = [name for name in WITH_TABLES if section_of([record()], name)]
     assert names == ["leaderboard", "cost", "steps-to-accuracy", "scores", "settings"]
 
 
@@ -187,7 +173,7 @@ def test_steps_are_of_first_evaluation_that_reaches_goal():
     low, best = 0.1745, runs[0].curve[-1].validation_metrics["accuracy"]
     found = goals("listops", runs)
     assert found == pytest.approx([low + share * (best - low) for share in (0.5, 0.75, 0.9)])
-    (table,) = section_tables([build_leaderboard(runs)], Context(), "steps-to-accuracy")
+    (table,) = section_of(runs, "steps-to-accuracy")
     first = next(p for p in runs[0].curve if p.validation_metrics["accuracy"] >= found[0])
     assert values(table, 0)[1:3] == [first.step, first.seconds]
     assert values(table, 1)[1:] == [None] * 6
@@ -198,7 +184,7 @@ def test_steps_are_shown_of_the_seeds_that_reach_a_goal():
     """A seed that never arrives removes no other one, and is counted."""
     runs = [record(seed=seed, score=score) for seed, score in enumerate((0.5, 0.5, 0.2))]
     runs += [record("slow", seed=seed, score=0.2) for seed in range(3)]
-    (table,) = section_tables([build_leaderboard(runs)], Context(), "steps-to-accuracy")
+    (table,) = section_of(runs, "steps-to-accuracy")
     names = [column.name.split(" to ")[0] for column in table.columns]
     assert names == ["Mechanism", *(3 * ("Steps", "Seconds", "Seeds"))]
     goal = goals("listops", runs)[0]
@@ -223,9 +209,7 @@ def test_settings_are_listed_once_at_widest_scope():
         for task in ("listops", "text")
         for seed in (0, 1)
     ]
-    common, tasks, configurations, single = section_tables(
-        [build_leaderboard(runs)], Context(), "settings"
-    )
+    common, tasks, configurations, single = section_of(runs, "settings")
     shared = dict([entry.value for entry in row] for row in common.rows)
     assert shared["training.steps"] == "500"
     assert shared["version of torch"] == "2.13.0"
@@ -243,14 +227,14 @@ def test_settings_are_listed_once_at_widest_scope():
 
 def test_settings_of_some_runs_are_not_common():
     runs = [record(seed=0), record(seed=1, versions={"longspan": "0.1.0", "numpy": "2"})]
-    *_, single = section_tables([build_leaderboard(runs)], Context(), "settings")
+    *_, single = section_of(runs, "settings")
     assert [line["version_of_numpy"] for line in lines(single)] == [None, "2"]
 
 
 def test_data_wait_is_shown_if_recorded():
     runs = [record(seed=0, seconds=800.0, data_wait_seconds=10.0)]
     runs.append(record(seed=1, data_wait_seconds=None))
-    *_, single = section_tables([build_leaderboard(runs)], Context(), "settings")
+    *_, single = section_of(runs, "settings")
     at = single.keys.index("data_wait")
     assert [row[at].text for row in single.rows] == ["1.2 %", "–"]
 
@@ -267,12 +251,9 @@ def test_published_scores_are_paired_with_own_rows():
     assert (second.published.mechanism, second.ours) == ("s4", None)
 
 
-def test_published_scores_of_different_metric_are_not_paired():
+def test_published_scores_of_different_metric_are_not_paired_and_percentages_refused():
     (pair,) = compare_figures(build_leaderboard([record("full")]), [published(quantity="f1")])
     assert (pair.ours, pair.interval) == (None, "")
-
-
-def test_published_percentages_are_rejected():
     with pytest.raises(OptionError, match=r"from 0 to 1, got 36.4 .*divide percentages by 100"):
         published(value=36.4)
 
@@ -438,9 +419,7 @@ def test_best_rule_is_a_row_below_the_mechanisms_and_the_margin_is_over_it():
     assert "+1.8 · 1 seed" in text  # over the rule
     assert "+15.0 · 1 seed" in text  # over the majority class
     assert len({len(row) for row in (*table.rows, *table.footer)}) == 1
-
-
-def test_majority_class_is_the_bar_where_it_is_better_than_every_rule():
+    # The majority class is the bar where it is better than every rule.
     board = build_leaderboard([record(score=0.38, rules=rules_of(last=0.1))])
     assert "+20.6 · 1 seed" in markdown([leaderboard(board)])
     assert board.columns[0].floor.name == "majority class"
@@ -496,10 +475,7 @@ def test_csv_of_scores_has_unrounded_and_empty_values():
     missing, present = (line for line in rows if line["mechanism"] == 'a,"b"')
     assert (missing["score"], missing["seeds"], missing["hardware"]) == ("", "", "")
     assert float(present["score"]) == 1 / 3
-    assert (present["metric"], present["unit"], present["hardware"]) == (
-        *("accuracy", "%"),
-        "cpu, float32",
-    )
+    assert [present[x] for x in ("metric", "unit", "hardware")] == ["accuracy", "%", "cpu, float32"]
     assert float(present["tokens_per_second"]) == 52_345.6789
 
 
@@ -507,17 +483,12 @@ def language_models():
     """Return records of bits per byte in which `good` beats `full` on every document."""
     rng = np.random.default_rng(0)
     nats, sizes = rng.gamma(9.0, 100.0, size=200), np.full(200, 1000.0)
-    return [
-        record_of_statistics(
-            name,
-            seed,
-            np.stack([factor * (1 + 0.002 * seed) * nats, sizes], axis=1),
-            "pg19",
-            "bits_per_byte",
-        )
-        for name, factor in (("full", 1.0), ("good", 0.9), ("bad", 1.2))
-        for seed in (0, 1)
-    ]
+    runs = []
+    for name, factor in (("full", 1.0), ("good", 0.9), ("bad", 1.2)):
+        for seed in (0, 1):
+            statistics = np.stack([factor * (1 + 0.002 * seed) * nats, sizes], axis=1)
+            runs.append(record_of_statistics(name, seed, statistics, "pg19", "bits_per_byte"))
+    return runs
 
 
 def test_lower_is_better_in_ranks_bold_and_order():
@@ -538,30 +509,23 @@ def test_lower_is_better_in_ranks_bold_and_order():
 
 
 def test_lower_is_better_in_steps_to_goal():
-    runs = [
-        record("full", score=1.0, metric="bits_per_byte"),
-        record("slow", score=4.0, metric="bits_per_byte"),
-    ]
+    scores = {"full": 1.0, "slow": 4.0}
+    runs = [record(name, score=x, metric="bits_per_byte") for name, x in scores.items()]
     found = goals("pg19", runs)
     best = min(p.validation_metrics["bits_per_byte"] for p in runs[0].curve)
     assert found == pytest.approx([8.0 - share * (8.0 - best) for share in (0.5, 0.75, 0.9)])
-    (table,) = section_tables([build_leaderboard(runs)], Context(), "steps-to-accuracy")
+    (table,) = section_of(runs, "steps-to-accuracy")
     first = next(p for p in runs[0].curve if p.validation_metrics["bits_per_byte"] <= found[0])
     assert values(table, 0)[1] == first.step
     assert table.columns[1].name == f"Steps to {found[0]:.3f} bits/byte"
 
 
-def test_generalization_gap_is_positive_if_training_is_better():
-    name = "bits_per_byte"
-    board = build_leaderboard([with_train(record(score=1.2, metric=name), 1.0)])
-    (table,) = section_tables([board], Context(), "generalization-gap")
-    assert values(table, 0)[5] == pytest.approx(0.2)
-
-
 def test_running_means_of_training_are_no_generalization_gap():
+    better = with_train(record(score=1.2, metric="bits_per_byte"), 1.0)
+    (table,) = section_of([better], "generalization-gap")
+    assert values(table, 0)[5] == pytest.approx(0.2)
     points = [dataclasses.replace(one, train_metrics={"accuracy": 0.9}) for one in curve(0.4)]
-    board = build_leaderboard([record(score=0.4, curve=points)])
-    assert section_tables([board], Context(), "generalization-gap") == []
+    assert section_of([record(score=0.4, curve=points)], "generalization-gap") == []
 
 
 def test_evaluations_on_other_tasks_are_grouped_by_data_and_in_no_leaderboard():
@@ -589,26 +553,19 @@ def test_evaluations_on_other_tasks_are_grouped_by_data_and_in_no_leaderboard():
 
 
 def test_inference_is_shown_where_all_runs_measured_it():
-    (with_cost,) = section_tables([build_leaderboard([record()])], Context(), "leaderboard")
-    (without,) = section_tables(
-        [build_leaderboard([record(inference=None)])], Context(), "leaderboard"
-    )
+    (with_cost,) = section_of([record()], "leaderboard")
+    (without,) = section_of([record(inference=None)], "leaderboard")
     assert set(with_cost.keys) - set(without.keys) == {"inference_examples_s", "inference_memory"}
     (line,) = lines(with_cost)
     assert (line["inference_examples_s"], line["inference_memory"]) == (321.0987, 268_435_456)
     runs = [record(seed=0), record(seed=1, inference=None)]
     for section in ("cost", "scores"):
-        (table,) = section_tables(
-            [build_leaderboard([*runs, record("linear")])], Context(), section
-        )
+        (table,) = section_of([*runs, record("linear")], section)
         line = next(x for x in lines(table) if "bigbird" in x.values())
         found = {name: x for name, x in line.items() if "infer" in name}
         assert len(found) == 2
         assert set(found.values()) == {None}
-
-
-def test_cost_has_no_column_without_a_value():
-    (table,) = section_tables([build_leaderboard([record(inference=None)])], Context(), "cost")
+    (table,) = section_of([record(inference=None)], "cost")
     assert not [name for name in table.keys if "infer" in name]
     assert "hardware" in table.keys
 
@@ -629,17 +586,13 @@ def test_f1_and_mrr_are_in_percent_and_compared_by_bootstrap():
     assert good.cells[0].placement.p < 0.001
     assert good.cells[0].interval.over == "seeds and examples"
     table = leaderboard(board)
-    assert [column.name for column in table.columns[:3]] == [
-        "Mechanism",
-        "contracts (F1, %)",
-        "search (mean reciprocal rank, %)",
-    ]
+    names = ["Mechanism", "contracts (F1, %)", "search (mean reciprocal rank, %)"]
+    assert [column.name for column in table.columns[:3]] == names
     assert "Rank" not in [column.name for column in table.columns]
     assert board.means == ()
     f1 = get_metric("f1").aggregate(np.stack(parts, 1))
-    assert next(row for row in table.rows if row[0].value == "good")[1].text.startswith(
-        f"{100 * f1:.1f}"
-    )
+    shown = next(row for row in table.rows if row[0].value == "good")[1].text
+    assert shown.startswith(f"{100 * f1:.1f}")
 
 
 REPORTS_WITHOUT_TORCH = """

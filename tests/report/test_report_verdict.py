@@ -47,12 +47,8 @@ def both(needle, recall):
     return {"needle": needle, "recall": recall}
 
 
-TWO = {
-    "full": both(1.0, 1.0),
-    "linear": both(1.0, 0.5),
-    "local": both(0.1, 0.5),
-    "bigbird": both(1.0, 0.99),
-}
+SHARES = {"full": (1.0, 1.0), "linear": (1.0, 0.5), "local": (0.1, 0.5), "bigbird": (1.0, 0.99)}
+TWO = {name: both(*shares) for name, shares in SHARES.items()}
 
 
 def test_verdict_counts_who_solves_what_and_who_is_at_chance():
@@ -139,24 +135,31 @@ def test_scores_without_a_majority_class_are_compared_with_chance():
     assert _name_floor(dataclasses.replace(column, floor=None, majority=None)) == "chance"
 
 
-def test_nothing_learned_is_said():
-    board = board_of({"full": {"x": 0.1}, "linear": {"x": 0.09}})
-    assert verdict(board) == ("x: no row is significantly better than the majority class.",)
-
-
-def test_task_without_a_solver_makes_none():
-    board = board_of({"full": both(1.0, 0.5), "linear": both(0.5, 0.3)})
-    assert verdict(board) == (
-        "None of 2 mechanisms is shown to solve both needle and recall (95 % interval at 95 % or "
-        "more).",
-        "needle: 1 of 2 solve it.",
-        "recall: full is best.",
-    )
-
-
-def test_single_solved_task_is_named_once():
-    board = board_of({"full": {"x": 1.0}, "linear": {"x": 0.3}})
-    assert verdict(board) == ("1 of 2 mechanisms solves x (95 % interval at 95 % or more).",)
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        (
+            {"full": {"x": 0.1}, "linear": {"x": 0.09}},
+            ("x: no row is significantly better than the majority class.",),
+        ),
+        # A single solved task is named once.
+        (
+            {"full": {"x": 1.0}, "linear": {"x": 0.3}},
+            ("1 of 2 mechanisms solves x (95 % interval at 95 % or more).",),
+        ),
+        (
+            {"full": both(1.0, 0.5), "linear": both(0.5, 0.3)},
+            (
+                "None of 2 mechanisms is shown to solve both needle and recall (95 % interval at "
+                "95 % or more).",
+                "needle: 1 of 2 solve it.",
+                "recall: full is best.",
+            ),
+        ),
+    ],
+)
+def test_nothing_learned_one_solved_task_and_no_solver_are_said(scores, said):
+    assert verdict(board_of(scores)) == said
 
 
 def test_missing_scores_are_counted_and_solve_nothing():

@@ -22,10 +22,6 @@ def variant(changes=None, accuracy=None, **fields):
     return dataclasses.replace(RESULT, config=config, config_hash=hash_config(config), **fields)
 
 
-def test_equal_runs_have_no_difference():
-    assert diff_results([RESULT], [variant(seconds=2.0, date="2026-02-02")]) == []
-
-
 def test_new_and_removed_runs_are_found():
     old, new = diff_results([RESULT], [variant(seed=4)])
     assert (old.kind, old.seed, old.before, old.after) == ("gone", 3, 0.5, None)
@@ -33,22 +29,28 @@ def test_new_and_removed_runs_are_found():
     assert (old.protocol, old.task, old.mechanism) == ("smoke", "listops", "local")
 
 
-def test_changed_score_is_found():
+def test_changed_score_is_found_and_equal_runs_have_no_difference():
+    assert diff_results([RESULT], [variant(seconds=2.0, date="2026-02-02")]) == []
     (found,) = diff_results([RESULT], [variant(accuracy=0.75)])
-    assert (found.kind, found.metric, found.before, found.after) == (
-        "changed",
-        "accuracy",
-        0.5,
-        0.75,
-    )
+    assert (found.kind, found.metric) == ("changed", "accuracy")
+    assert (found.before, found.after) == (0.5, 0.75)
     assert found.fields == {}
     assert not found.is_other_data
+    # A change needs the same data and metric.
+    (found,) = diff_results([RESULT], [variant(accuracy=0.75, data_checksum="0" * 64)])
+    assert found.is_other_data
+    assert found.change is None
 
 
 def test_changed_configuration_lists_fields():
     (found,) = diff_results([RESULT], [variant({"training.steps": 24, "mechanism.window": 8})])
     assert found.kind == "changed"
     assert found.fields == {"mechanism.window": (16, 8), "training.steps": (12, 24)}
+    # An absent option is None.
+    mechanism = dataclasses.replace(RESULT.config.mechanism, options={"window": 16})
+    config = dataclasses.replace(RESULT.config, mechanism=mechanism)
+    (found,) = diff_results([RESULT], [dataclasses.replace(RESULT, config=config)])
+    assert found.fields == {"mechanism.nested": ([1, None], None)}
 
 
 def test_runs_of_a_changed_protocol_are_paired():
@@ -69,12 +71,6 @@ def test_runs_of_a_changed_protocol_are_paired():
     assert [(x.kind, x.protocol) for x in both] == [("gone", "quick")] * 2
 
 
-def test_change_needs_the_same_data_and_metric():
-    (found,) = diff_results([RESULT], [variant(accuracy=0.75, data_checksum="0" * 64)])
-    assert found.is_other_data
-    assert found.change is None
-
-
 def test_sizes_that_a_budget_chose_are_compared():
     chosen = [
         variant(resolved_budget=ResolvedBudget(changes={"mechanism.window": x}, measurements={}))
@@ -82,14 +78,6 @@ def test_sizes_that_a_budget_chose_are_compared():
     ]
     (found,) = diff_results(*([x] for x in chosen))
     assert found.fields == {"resolved.mechanism.window": (8, 16)}
-
-
-def test_absent_option_is_none():
-    options = {"window": 16}
-    mechanism = dataclasses.replace(RESULT.config.mechanism, options=options)
-    config = dataclasses.replace(RESULT.config, mechanism=mechanism)
-    (found,) = diff_results([RESULT], [dataclasses.replace(RESULT, config=config)])
-    assert found.fields == {"mechanism.nested": ([1, None], None)}
 
 
 def test_failure_has_kind_in_place_of_score():
@@ -140,14 +128,11 @@ def test_revision_has_records_of_its_commit(repository, source):
     assert load_version(source) == [RESULT]
 
 
-def test_revision_loads_from_any_working_directory(repository, tmp_path_factory, monkeypatch):
+def test_revision_and_failures_load_from_any_folder(repository, tmp_path_factory, monkeypatch):
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     assert load_version("v1", repository / "results") == [RESULT]
-
-
-def test_failures_are_loaded(tmp_path):
-    FAILURE.save(tmp_path)
-    assert load_version(str(tmp_path)) == [FAILURE]
+    FAILURE.save(repository / "failures")
+    assert load_version(str(repository / "failures")) == [FAILURE]
 
 
 @pytest.mark.parametrize("source", ["v2", "v1:absent", "absent"])

@@ -43,10 +43,7 @@ def test_tokens_of_one_character_need_no_separator():
         ("?", "cannot be unpacked"),
         (base64.b64encode(b"no").decode(), "cannot be unpacked"),
         (base64.b64encode(zlib.compress(b"")).decode(), "hold 0 bytes"),
-        (
-            base64.b64encode(zlib.compress(b"abc")).decode(),
-            "hold 3 bytes; expected",
-        ),
+        (base64.b64encode(zlib.compress(b"abc")).decode(), "hold 3 bytes; expected"),
         (base64.b64encode(zlib.compress(b"abcd")[:-2]).decode(), "are truncated"),
         (base64.b64encode(zlib.compress(bytes(MAX_BYTES + 2), 1)).decode(), "unpack to more than"),
     ],

@@ -258,18 +258,15 @@ def test_failure_is_listed_until_run_finishes(tmp_path):
     assert load_results([tmp_path]) == [RESULT]
 
 
-def test_results_load_from_folder_named_work(tmp_path):
-    RESULT.save(tmp_path / "work")
-    assert load_results([tmp_path / "work"]) == [RESULT]
-    assert load_results([tmp_path / "work" / "smoke" / "listops"]) == [RESULT]
-
-
-def test_absent_or_empty_folder_is_rejected(tmp_path):
+def test_folder_of_any_name_with_results_is_read_and_others_are_rejected(tmp_path):
     with pytest.raises(DataError, match=r"absent is not a folder of results"):
         load_results([tmp_path / "absent"])
     with pytest.raises(DataError, match=r"holds no results; run `longspan arena` first"):
         load_results([tmp_path])
     assert load_failures([tmp_path]) == []
+    RESULT.save(tmp_path / "work")
+    for folder in (tmp_path / "work", tmp_path / "work" / "smoke" / "listops"):
+        assert load_results([folder]) == [RESULT]
 
 
 def test_side_records_are_those_of_their_folder_alone(tmp_path):

@@ -278,8 +278,7 @@ def test_a_run_learns_the_support_and_writes_answers(tmp_path, folder, cli):
     assert measure_step_memory(make_model(made, task), task, made.config.training).working > 0
     output = tmp_path / "answers.json"
     arguments = ["--output", output, "--cache", paths.cache, "--data", folder, "--device", "cpu"]
-    code, out, err = cli("answers", paths.record_file(made), "--batch-size", "2", *arguments)
-    assert code == 0, err
+    out, _ = cli.done("answers", paths.record_file(made), "--batch-size", "2", *arguments)
     assert out == f"answers to 5 questions of test in {output}\n"
     found = json.loads(output.read_text())
     scored = []

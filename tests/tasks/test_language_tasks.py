@@ -8,15 +8,7 @@ from longspan.errors import DataError
 from longspan.metrics import get_metric
 from longspan.tasks import IGNORE, SPLITS, TASKS
 from published_folders import make_source
-from text_sources import (
-    ARTICLES,
-    BOOKS,
-    SIZES,
-    documents_of,
-    letters,
-    markup,
-    wiki_tokens,
-)
+from text_sources import ARTICLES, BOOKS, SIZES, documents_of, letters, markup, wiki_tokens
 
 NAMES = ("text8", "enwik8", "wikitext_2", "wikitext_103", "pg19")
 

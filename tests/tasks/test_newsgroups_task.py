@@ -11,12 +11,7 @@ from task_calls import open_beside
 from longspan.errors import DataError
 from longspan.tasks import SPLITS
 from longspan.tasks.documents import newsgroups
-from longspan.tasks.documents.newsgroups import (
-    GROUPS,
-    remove_footer,
-    remove_headers,
-    remove_quotes,
-)
+from longspan.tasks.documents.newsgroups import GROUPS, remove_footer, remove_headers, remove_quotes
 from real_data import real
 
 opened = partial(open_beside, "newsgroups", length=2_000)

@@ -264,8 +264,7 @@ def test_what_cannot_be_learned_from_is_listed_with_file_and_line(tmp_path, cli)
         "--cache",
         tmp_path / "cache",
     ]
-    code, out, err = cli("data", "import", "triviaqa", root, *arguments)
-    assert code == 0, err
+    out, err = cli.done("data", "import", "triviaqa", root, *arguments)
     (folder,) = [line.removeprefix("folder: ") for line in out.splitlines() if "folder: " in line]
     assert f"listed in {folder}/skipped.tsv" in err
     assert "behind_cut 1, documents_missing 1, not_in_context 1, without_document 1" in err
@@ -349,8 +348,7 @@ def test_a_run_learns_answers_and_writes_them(tmp_path, articles, cli):
     places = ["--cache", paths.cache, "--data", articles, "--device", "cpu"]
     for split in ("test", "train"):
         arguments = ["--output", output, "--split", split, "--batch-size", "5", *places]
-        code, out, err = cli("answers", paths.record_file(made), *arguments, "--json")
-        assert code == 0, err
+        out, _ = cli.done("answers", paths.record_file(made), *arguments, "--json")
         assert json.loads(out)["questions"] == task.size(split)
         expected = {
             name: "Ada Lovelace" if name.startswith("who") else "Analytical Engine"

@@ -200,12 +200,7 @@ def brute_force(model, task, split):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"towers": "two", "similarity": "dot", "temperature": 0.5},
-        {"metric": "mrr@5"},
-    ],
+    "options", [{}, {"towers": "two", "similarity": "dot", "temperature": 0.5}, {"metric": "mrr@5"}]
 )
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_evaluation_is_that_of_texts_encoded_one_by_one(cache, topics, split, options):
@@ -313,13 +308,9 @@ def test_paper_is_not_ranked_for_itself(tmp_path):
 def test_retrieval_is_learned_in_a_few_steps(cache, tmp_path):
     """Queries share one word of topic with the documents that answer them, and plain words."""
     changes = {
-        "training.steps": 60,
-        "training.batch_size": 24,
-        "training.learning_rate": 0.02,
-        "training.evaluate_every": 60,
-        "training.checkpoint_every": 60,
-        "model.hidden_size": 32,
-        "model.hidden_dropout_prob": 0.0,
+        **{"training.steps": 60, "training.batch_size": 24, "training.learning_rate": 0.02},
+        **{"training.evaluate_every": 60, "training.checkpoint_every": 60},
+        **{"model.hidden_size": 32, "model.hidden_dropout_prob": 0.0},
     }
     task = opened(cache, length=16, metric="recall@5")
     before = make_model(make_experiment(task, changes=changes), task)
@@ -362,10 +353,7 @@ def test_scores_of_bm25_are_those_of_its_rankings(cache):
     assert opened(cache, mined=0, negatives=0).rule_scores("test") == {}
 
 
-@pytest.mark.parametrize(
-    ("chosen", "places"),
-    [("first", {0}), (3, {0, 3, 6})],
-)
+@pytest.mark.parametrize(("chosen", "places"), [("first", {0}), (3, {0, 3, 6})])
 def test_global_tokens_are_marked_in_all_texts(topics, chosen, places):
     task = opened_with(topics, global_tokens=chosen)
     batch = next(task.batches("train", batch_size=8))

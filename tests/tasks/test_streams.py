@@ -11,11 +11,7 @@ from longspan.errors import OptionError
 from longspan.metrics import get_metric
 from longspan.tasks import IGNORE
 from longspan.tasks.batching import find_mask
-from longspan.tasks.language.segments import (
-    cut_windows,
-    evaluation_walks,
-    training_walks,
-)
+from longspan.tasks.language.segments import cut_windows, evaluation_walks, training_walks
 
 TEXTS = toy_streams.documents("train")
 STORED = toy_streams.stored(TEXTS)

@@ -19,13 +19,8 @@ from longspan.tasks.registry import register
 from longspan.tasks.scoring import IGNORE
 
 SMALL = {
-    "train": 70,
-    "validation": 23,
-    "test": 11,
-    "max_depth": 4,
-    "max_args": 5,
-    "min_length": 10,
-    "max_length": 40,
+    **{"train": 70, "validation": 23, "test": 11, "max_depth": 4, "max_args": 5},
+    **{"min_length": 10, "max_length": 40},
 }
 
 
@@ -193,8 +188,7 @@ def test_batch_size_is_limited_by_the_train_split(task):
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"batch_size": 0}, {"batch_size": 1, "seed": -1}, {"batch_size": 1, "start": -1}],
+    "wrong", [{"batch_size": 0}, {"batch_size": 1, "seed": -1}, {"batch_size": 1, "start": -1}]
 )
 def test_arguments_out_of_range_are_rejected(task, wrong):
     with pytest.raises(OptionError, match="expected batch_size >= 1, seed >= 0 and start >= 0"):
