@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.derivatives import apply_function
+from longspan.attention.derivatives import LinearFunction, apply_function
 from longspan.attention.documents import Documents, Slots
 from longspan.attention.masking import apply_mask, join_masks, masked_softmax
 from longspan.attention.ops.global_tokens import (
@@ -83,14 +83,12 @@ def softmax_shared(q, k, v, mask, shared: SharedKeys) -> Tensor:
     return apply_mask(out, mask.any(-1, keepdim=True).flatten(2, 3))
 
 
-class _GatherRuns(torch.autograd.Function):
+class _GatherRuns(LinearFunction):
     """Gather overlapping runs of positions, (..., T, D) -> (..., T/block, span, D); T % block == 0.
 
     Run c holds positions c*block - left .. (c+1)*block + right - 1, zeros beyond the ends. The
     gradient of torch's `unfold` works element by element; here it is a few shifted sums.
     """
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor, block: int, left: int, right: int) -> Tensor:
@@ -98,18 +96,9 @@ class _GatherRuns(torch.autograd.Function):
         return padded.unfold(-2, left + block + right, block).mT
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        x, *ctx.sizes = inputs
-        ctx.length = x.shape[-2]
-
-    @staticmethod
     def backward(ctx, grad: Tensor):
-        block, left, _ = ctx.sizes
-        return _overlap_add(grad, block)[..., left : left + ctx.length, :], None, None, None
-
-    @staticmethod
-    def tangents(ctx, tangent: Tensor, *_):
-        return apply_function(_GatherRuns, tangent, *ctx.sizes)
+        block, left, _ = ctx.constants
+        return _overlap_add(grad, block)[..., left : left + ctx.shape[-2], :], None, None, None
 
 
 def gather_runs(x: Tensor, block: int, left: int, right: int) -> Tensor:
@@ -246,20 +235,6 @@ def _reorder_heads(x: Tensor, order: list[int]) -> Tensor:
     return torch.stack([heads[head] for head in order], 1)
 
 
-class _RunMasks(NamedTuple):
-    """Pairs that may be attended.
-
-    Attributes:
-        near: keys of its run that each query of a block may attend, (block or 1, span).
-        real: True at keys that count in the runs, (B or 1, 1, T, 1), or None: all.
-        extra: True at the extra keys that each query may attend, (B, 1, T or 1, G), or None.
-    """
-
-    near: Tensor
-    real: Tensor | None
-    extra: Tensor | None
-
-
 def fit_layout(layout: BlockLayout, T: int) -> RunSizes:
     """Fit a layout to T tokens.
 
@@ -284,21 +259,22 @@ def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias, dropout, sin
     near = run_mask(pattern, pattern.layout, sizes[2:], q.device)
     global_tokens, causal, *extra = (None, False) if globals_ is None else globals_
     allowed = None if global_tokens is None else global_tokens.slot_mask(T, causal)
+    runs = RunSet(near, sizes)
     if bias is None and not dropout and is_piecewise(q, k, v, sizes.block):
         if shared is not None:
             extra, allowed = shared.join(extra, allowed)
-        gathered = functools.partial(_gathered_rows, _RunMasks(near, real, allowed), sizes)
-        sets = [RunSet(near, sizes)]
-        return run_softmax(q, k, v, tuple(extra), sets, real, allowed, gathered, sink)
-    gathered = functools.partial(_gathered_rows, _RunMasks(near, real, allowed), sizes)
+        gathered = functools.partial(_gathered_rows, runs, real, allowed)
+        return run_softmax(q, k, v, tuple(extra), [runs], real, allowed, gathered, sink)
     if bias is not None:
         bias = _block_bias(bias, B, sizes, global_tokens, q.device)
-    return gathered(q, k, v, *extra, shared=shared, bias=bias, dropout=dropout, sink=sink)
+    more = {"shared": shared, "bias": bias, "dropout": dropout, "sink": sink}
+    return _gathered_rows(runs, real, allowed, q, k, v, *extra, **more)
 
 
 def _gathered_rows(
-    masks: _RunMasks,
-    sizes: RunSizes,
+    runs: RunSet,
+    real: Tensor | None,
+    allowed: Tensor | None,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -308,17 +284,20 @@ def _gathered_rows(
     dropout: float = 0.0,
     sink: Tensor | None = None,
 ) -> Tensor:
-    """Compute the rows of `_block_rows` from the runs of all blocks; `extra` are global keys."""
-    (g, length, *sides), B, T = sizes, q.shape[0], q.shape[2]
-    real = masks.real
+    """Compute the rows of `_block_rows` from the runs of all blocks.
+
+    `real` is True at keys that count in the runs, (B or 1, 1, T, 1), and `allowed` at the `extra`
+    keys that each query may attend, (B, 1, T or 1, G); None: at all.
+    """
+    (g, length, *sides), B, T = runs.sizes, q.shape[0], q.shape[2]
     if real is None:
         real = q.new_ones(B if g > 1 else 1, 1, T, 1, dtype=torch.bool)
     q, k, v, real = (split_residue_classes(x, g, length) for x in (q, k, v, real))
     q = q.unflatten(2, (length // sides[0], sides[0]))
     k, v, real = (gather_runs(x, *sides) for x in (k, v, real))
-    mask = real.mT & masks.near
-    if masks.extra is not None:
-        allowed = split_residue_classes(masks.extra.expand(-1, -1, T, -1), g, length)
+    mask = real.mT & runs.near
+    if allowed is not None:
+        allowed = split_residue_classes(allowed.expand(-1, -1, T, -1), g, length)
         allowed = allowed.unflatten(2, (length // sides[0], sides[0]))
         k, v = (_append_keys(run, x, g) for run, x in zip((k, v), extra, strict=True))
         mask = join_masks(mask, allowed)

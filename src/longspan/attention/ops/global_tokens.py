@@ -8,7 +8,7 @@ no key counts twice. Xiong et al. 2022, section 3.
 import torch
 from torch import Tensor
 
-from longspan.attention.derivatives import apply_function, values_of
+from longspan.attention.derivatives import LinearFunction, apply_function, values_of
 from longspan.attention.ops.open_sizes import fit_block
 from longspan.attention.ops.softmax import softmax_attention
 from longspan.attention.relative_bias import RelativeBias
@@ -30,35 +30,23 @@ def combine_global_masks(
     return joined if key_mask is None else joined & key_mask
 
 
-class _Take(torch.autograd.Function):
+class _Take(LinearFunction):
     """Rows of x (B, H, T, D) at distinct positions (B, G), (B, H, G, D).
 
     Torch's own gather copies single numbers, or x itself where it is the view of a projection, and
     its gradient adds where a copy suffices.
     """
 
-    generate_vmap_rule = True
-
     @staticmethod
     def forward(x: Tensor, index: Tensor) -> Tensor:
         return x.transpose(1, 2)[_batch(index), index].transpose(1, 2)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.length = inputs[0].shape[2]
-        ctx.save_for_backward(inputs[1])
-        ctx.save_for_forward(inputs[1])
-
-    @staticmethod
     def backward(ctx, grad: Tensor):
         (index,), (B, H, _, D) = ctx.saved_tensors, grad.shape
-        out = grad.new_zeros(B, ctx.length, H, D)
+        out = grad.new_zeros(B, ctx.shape[2], H, D)
         out[_batch(index), index] = grad.transpose(1, 2)
         return out.transpose(1, 2), None
-
-    @staticmethod
-    def tangents(ctx, tangent: Tensor, *_):
-        return apply_function(_Take, tangent, ctx.saved_tensors[0])
 
 
 class _Put(torch.autograd.Function):
