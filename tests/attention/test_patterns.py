@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from flop_counter import flop_counter
-from longspan.attention import patterns
+from longspan.attention import Inputs, patterns
 from longspan.attention.ops.blocks import pattern_attention
 from longspan.attention.ops.softmax import softmax_reference
 from longspan.attention.patterns import (
@@ -157,7 +157,8 @@ def assert_kernel_equals_masked_softmax(pattern, T, masked, ragged, seed):
     """Compare outputs and gradients of the block kernel with masked softmax."""
     inputs, key_mask, global_mask, dense = build_case(pattern, T, masked, ragged, seed)
     inputs = [x.requires_grad_() for x in inputs]
-    actual = pattern_attention(*inputs, pattern, key_mask, global_mask)
+    x = Inputs(*inputs, key_mask, global_mask=global_mask)
+    actual = pattern_attention(x, pattern)
     expected = softmax_reference(*inputs, dense)
     actual, expected = zero_padded_rows(actual, key_mask), zero_padded_rows(expected, key_mask)
     assert_near(actual, expected, "output")
@@ -182,16 +183,17 @@ def test_block_kernel_equals_masked_softmax_with_different_heads(case, T, masked
 def test_heads_keep_their_order():
     inputs = qkv(40, H=6)
     head_patterns = (Window(1), Window(4), Window(1), Window(2, dilation=3), Window(4), Window(1))
-    out = pattern_attention(*inputs, PerHead(head_patterns), None, None)
+    out = pattern_attention(Inputs(*inputs), PerHead(head_patterns))
     for head, pattern in enumerate(head_patterns):
-        alone = pattern_attention(*(x[:, head : head + 1] for x in inputs), pattern, None, None)
+        x = Inputs(*(x[:, head : head + 1] for x in inputs))
+        alone = pattern_attention(x, pattern)
         assert_near(out[:, head : head + 1], alone, f"head {head}")
 
 
 def test_single_pattern_applies_to_any_number_of_heads():
     inputs = qkv(40)
-    out = pattern_attention(*inputs, PerHead((Window(3),)), None, None)
-    assert_near(out, pattern_attention(*inputs, Window(3), None, None), "output")
+    out = pattern_attention(Inputs(*inputs), PerHead((Window(3),)))
+    assert_near(out, pattern_attention(Inputs(*inputs), Window(3)), "output")
 
 
 def test_per_head_patterns_combine_head_by_head():
@@ -264,7 +266,7 @@ LARGE = [
 def test_block_kernel_equals_masked_softmax_over_many_blocks(pattern, T):
     for ragged in (False, True):
         inputs, _, global_mask, dense = build_case(pattern, T, False, ragged, T)
-        actual = pattern_attention(*inputs, pattern, None, global_mask)
+        actual = pattern_attention(Inputs(*inputs, global_mask=global_mask), pattern)
         assert_near(actual, softmax_reference(*inputs, dense), f"ragged globals {ragged}")
 
 
@@ -273,7 +275,7 @@ def test_work_is_linear_in_length(pattern):
     flops = []
     for T in (4096, 16384):
         with flop_counter() as counter:
-            pattern_attention(*qkv(T, B=1, H=1, D=4), pattern, None, None)
+            pattern_attention(Inputs(*qkv(T, B=1, H=1, D=4)), pattern)
         flops.append(counter.get_total_flops())
     assert flops[1] <= 1.1 * 4 * flops[0]
 

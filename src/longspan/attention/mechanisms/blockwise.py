@@ -87,8 +87,8 @@ class BlockwiseAttention(PatternAttention):
         index = torch.arange(-before, size + self.circle[1] * self.block, device=q.device) % size
         q, k, v = (F.pad(y, (0, 0, 0, size - T)).index_select(2, index) for y in (q, k, v))
         real = F.pad(x.real, (0, size - T)).index_select(1, index)
-        scores = {"dropout": self.dropout, "sink": x.sinks}
-        out = pattern_attention(q, k, v, self.pattern, real, None, **scores)
+        row = x._replace(q=q, k=k, v=v, key_mask=real)
+        out = pattern_attention(row, self.pattern, dropout=self.dropout)
         return out[:, :, before : before + T]
 
     def reference(self, x):

@@ -108,10 +108,9 @@ class LongShortAttention(PatternAttention):
 
     def attend(self, x):
         """Run gathered-block attention, with the landmarks as shared keys of all blocks."""
-        (q, k, v, key_mask), global_mask = x[:4], x.global_mask
-        keys, values, shared = self.keys(k, v, key_mask)
-        most, masks = self.max_global_tokens, (key_mask, global_mask)
-        out = pattern_attention(q, keys, values, self.pattern, *masks, shared, most)
+        key_mask, most = x.key_mask, self.max_global_tokens
+        keys, values, shared = self.keys(x.k, x.v, key_mask)
+        out = pattern_attention(x._replace(k=keys, v=values), self.pattern, shared, most)
         return out if self.conv is None else out + convolve_values(self.conv, values, key_mask)
 
     def state_of(self, x):

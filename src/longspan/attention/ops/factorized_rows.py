@@ -9,9 +9,10 @@ of its own, and `merge_parts` combines them.
 import torch
 from torch import Tensor
 
+from longspan.attention.inputs import Inputs
 from longspan.attention.masking import apply_mask
 from longspan.attention.ops.blocks import (
-    apply_by_pattern,
+    by_pattern,
     fit_layout,
     gather_runs,
     pattern_attention,
@@ -39,53 +40,36 @@ from longspan.attention.patterns import Fixed, Pattern, Strided
 Partial = tuple[Tensor, Tensor]  # rows (B, H, T, E), and their log weight (B, H, T, 1)
 
 
-def attention_by_head(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    pattern: Pattern,
-    key_mask: Tensor | None,
-    global_mask: Tensor | None,
-    most: int | None = None,
-    sink: Tensor | None = None,
-) -> Tensor:
+def attention_by_head(x: Inputs, pattern: Pattern, most: int | None = None) -> Tensor:
     """Compute softmax attention over the pairs of each head's pattern, plus global tokens per row.
 
     Args:
-        q: queries (B, H, T, D).
-        k: keys (B, H, T, D), zero where masked.
-        v: values (B, H, T, E), zero where masked.
+        x: inputs of self-attention; keys and values are zero where masked, and padded tokens are
+            not global. No bias.
         pattern: one pattern for all heads, or one for each (`PerHead`).
-        key_mask: True at real tokens (B, T), or None.
-        global_mask: True at global tokens (B, T), or None; padded tokens are not global.
         most: maximum number of tokens of `global_mask` per row; None: they are counted.
-        sink: logits in the denominator (1, H, 1, 1), or None.
     """
 
-    def rows(head_pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, *sink: Tensor) -> Tensor:
-        return _attention(q, k, v, head_pattern, key_mask, global_mask, most, *sink)
+    def rows(own: Pattern, x: Inputs) -> Tensor:
+        if not isinstance(own, Strided | Fixed):
+            return pattern_attention(x, own, most=most)
+        global_tokens = gather_global_tokens((), x, most)
+        out = _rows(x, own, global_tokens)
+        if global_tokens is None:
+            return out
+        return replace_global_rows(out, x, global_tokens, own.causal)
 
-    return apply_by_pattern(pattern, [q, k, v] if sink is None else [q, k, v, sink], rows)
-
-
-def _attention(q, k, v, pattern: Pattern, key_mask, global_mask, most, sink=None) -> Tensor:
-    """Compute heads that share a pattern; the block kernel handles near sets alone."""
-    if not isinstance(pattern, Strided | Fixed):
-        return pattern_attention(q, k, v, pattern, key_mask, global_mask, most=most, sink=sink)
-    global_tokens = gather_global_tokens((), k, v, key_mask, global_mask, most)
-    out = _rows(q, k, v, pattern, key_mask, global_tokens, sink)
-    if global_tokens is None:
-        return out
-    return replace_global_rows(out, q, k, v, global_tokens, key_mask, pattern.causal, sink=sink)
+    return by_pattern(pattern, rows, x)
 
 
-def _rows(
-    q, k, v, pattern: Strided | Fixed, key_mask, global_tokens: GlobalTokens | None, sink
-) -> Tensor:
+def _rows(x: Inputs, pattern: Strided | Fixed, global_tokens: GlobalTokens | None) -> Tensor:
     """Compute the rows of all queries over near and far keys, and over global tokens."""
-    local_keys = key_mask if global_tokens is None else global_tokens.local_keys(key_mask)
-    extra = () if global_tokens is None else (global_tokens.k, global_tokens.v)
-    allowed = None if global_tokens is None else global_tokens.slot_mask(q.shape[2], pattern.causal)
+    (q, k, v, local_keys), allowed = x[:4], None
+    extra: tuple[Tensor, ...] = ()
+    if global_tokens is not None:
+        local_keys = global_tokens.local_keys(x.key_mask)
+        extra = global_tokens.k, global_tokens.v
+        allowed = global_tokens.slot_mask(q.shape[2], pattern.causal)
 
     def rows(q: Tensor, k: Tensor, v: Tensor, *extra: Tensor, sink: Tensor | None = None) -> Tensor:
         parts = _parts(q, k, v, pattern, local_keys)
@@ -97,8 +81,8 @@ def _rows(
 
     if _is_piecewise(q, k, v, pattern):
         real = None if local_keys is None else local_keys[:, None, :, None]
-        return run_softmax(q, k, v, extra, _key_sets(q, pattern), real, allowed, rows, sink)
-    return rows(q, k, v, *extra, sink=sink)
+        return run_softmax(q, k, v, extra, _key_sets(q, pattern), real, allowed, rows, x.sinks)
+    return rows(q, k, v, *extra, sink=x.sinks)
 
 
 def _is_piecewise(q: Tensor, k: Tensor, v: Tensor, pattern: Strided | Fixed) -> bool:
