@@ -16,7 +16,6 @@ from longspan.attention import Inputs, patterns
 from longspan.attention.ops.blocks import pattern_attention
 from longspan.attention.ops.softmax import softmax_reference
 from longspan.attention.patterns import (
-    BlockNeighbors,
     BlockWindow,
     Both,
     Causal,
@@ -33,8 +32,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 windows = st.builds(
     Window, st.integers(0, 6), st.none() | st.integers(0, 6), dilation=st.integers(1, 4)
 )
-block_windows = st.builds(BlockWindow, st.integers(1, 9), st.integers(0, 12)) | st.builds(
-    BlockNeighbors, st.integers(1, 6), st.integers(0, 3), st.integers(0, 3)
+block_windows = st.builds(
+    BlockWindow, st.integers(1, 9), st.integers(0, 12), st.none() | st.integers(0, 12)
 )
 global_sets = st.lists(st.integers(0, 45), min_size=1, max_size=3, unique=True).map(
     lambda positions: Global(tuple(positions))
@@ -70,12 +69,9 @@ def contains_pair(pattern, q, kv):
         steps = range(-pattern.left, after + 1)
         return any(kv == q + step * pattern.dilation for step in steps)
     if isinstance(pattern, BlockWindow):
-        first = math.floor(q / pattern.block) * pattern.block - pattern.overlap
-        return kv in range(first, first + pattern.block + 2 * pattern.overlap)
-    if isinstance(pattern, BlockNeighbors):
-        own = math.floor(q / pattern.block)
-        near = range(own - pattern.before, own + pattern.after + 1)
-        return math.floor(kv / pattern.block) in near
+        first = math.floor(q / pattern.block) * pattern.block
+        after = pattern.overlap if pattern.right is None else pattern.right
+        return kv in range(first - pattern.overlap, first + pattern.block + after)
     if isinstance(pattern, Global):
         return q in pattern.positions or kv in pattern.positions
     if isinstance(pattern, Causal):
@@ -321,7 +317,7 @@ def test_module_examples_are_correct():
         (lambda: Window(-1), r"sizes >= 0 and dilation >= 1, got Window\(left=-1"),
         (lambda: Window(2, -1), r"sizes >= 0 and dilation >= 1, got Window\(left=2, right=-1"),
         (lambda: Window(2, dilation=0), r"dilation >= 1, got .*dilation=0"),
-        (lambda: BlockNeighbors(4, -1, 0), r"block >= 1 and numbers >= 0, got .*before=-1"),
+        (lambda: BlockWindow(4, 0, -1), r"block >= 1 and overlap >= 0, got .*right=-1"),
         (lambda: BlockWindow(0), r"block >= 1 and overlap >= 0, got BlockWindow\(block=0"),
         (lambda: BlockWindow(4, -1), r"block >= 1 and overlap >= 0, got .*overlap=-1"),
         (lambda: Global(()), r"distinct and >= 0, got \(\)"),

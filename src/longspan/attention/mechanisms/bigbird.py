@@ -120,9 +120,9 @@ class BigBirdAttention(Attention):
         block, sampling, max_length = self.rule.block, self.rule.sampling, self.max_length
         self.built_for = {"heads": heads, "max_length": max_length}
         if sampling == "transformers":
-            random = draw_transformers_blocks(seed + layer, heads, max_length, block, count)
-            self.register_buffer("draws", random.usual.int(), persistent=False)
-            self.register_buffer("early_draws", random.early.int(), persistent=False)
+            drawn = draw_transformers_blocks(seed + layer, heads, max_length, block, count)
+            self.register_buffer("draws", drawn[0].int(), persistent=False)
+            self.register_buffer("early_draws", drawn[1].int(), persistent=False)
             return
         generator = torch.Generator().manual_seed(seed * 1_000_003 + layer)
         draws = draw_integers((-(-max_length // block), heads, count), generator).transpose(0, 1)
@@ -133,7 +133,7 @@ class BigBirdAttention(Attention):
         """Gather the blocks of each block of queries; compute rows of global tokens separately."""
         if x.k.shape[2] <= self.full_up_to:
             keys = None if x.key_mask is None else x.key_mask[:, None, None]
-            return softmax_attention(*x[:3], keys)
+            return softmax_attention(x.q, x.k, x.v, keys)
         out, shared = self._rows(x)
         if shared is None or (self.causal and x.global_mask is None):
             return out

@@ -23,7 +23,7 @@ from longspan.attention.ops.blocks import pattern_attention
 from longspan.attention.ops.pattern_base import PatternAttention, pattern_traits
 from longspan.attention.ops.softmax import softmax_reference
 from longspan.attention.option_types import NonNegativeInt, PositiveInt
-from longspan.attention.patterns import BlockNeighbors, BlockWindow, Pattern
+from longspan.attention.patterns import BlockWindow, Pattern
 from longspan.errors import OptionError
 
 
@@ -61,7 +61,7 @@ class BlockwiseAttention(PatternAttention):
             raise OptionError(f"blockwise: option {reason}")
         pattern: Pattern = BlockWindow(block, block // 2)
         if neighbors is not None:
-            pattern = BlockNeighbors(block, *neighbors)
+            pattern = BlockWindow(block, *(block * count for count in neighbors))
         super().__init__(pattern, causal, sink_tokens, sink_logit, heads)
         self.block = block
         self.circle = tuple(neighbors) if neighbors and circle and not causal else None
