@@ -63,24 +63,6 @@ class LinearFunction(Function):
         return apply_function(cls, tangent, *ctx.saved_tensors, *ctx.constants)
 
 
-class SoftmaxFunction(Function):
-    """Softmax attention of inputs q, k, v, ... whose outputs begin with the rows.
-
-    The last output is the softmax weights: they are saved, and have no gradient.
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        """Save q, k, v and the weights, and the rows for the backward pass."""
-        out, *_, weights = output
-        ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(weights)
-        ctx.save_for_backward(*inputs[:3], weights, out)
-        ctx.save_for_forward(*inputs[:3], weights)
-
-
 def differentiable_gradients(
     function: Callable[..., Tensor], inputs: tuple[Tensor, ...], grad: Tensor
 ) -> tuple[Tensor, ...]:

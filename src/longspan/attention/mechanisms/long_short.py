@@ -104,7 +104,10 @@ class LongShortAttention(PatternAttention):
             self.conv = make_depthwise_conv(heads, conv_kernel_size, zero=True)
             self.traits = dataclasses.replace(type(self).traits, row_sums="any")
         if causal:
-            self.traits = _causal_traits(self.traits, segment_rank)
+            if segment_rank:  # landmarks add up over the segments
+                self.traits = dataclasses.replace(self.traits, cost="T^2")
+            else:
+                self.traits = dataclasses.replace(self.traits, state_size="1")
 
     def attend(self, x):
         """Run gathered-block attention, with the landmarks as shared keys of all blocks."""
@@ -173,13 +176,6 @@ def _normal(norm, x):
         return x
     scale, shift = (y.view(1, x.shape[1], 1, -1) for y in (norm.weight, norm.bias))
     return x * scale + shift
-
-
-def _causal_traits(traits: Traits, segment_rank: int) -> Traits:
-    """Return the growth of the causal form, whose landmarks add up over the segments."""
-    if segment_rank:
-        return dataclasses.replace(traits, cost="T^2")
-    return dataclasses.replace(traits, state_size="1")
 
 
 class _InOrder(LinearFunction):

@@ -359,7 +359,10 @@ def _block_bias(
     """
     g, length, block, *_ = sizes
     if isinstance(bias, RelativeBias):
-        runs = _relative_runs(bias, sizes, device)
+        queries = bias.queries
+        if queries is not None:
+            queries = split_residue_classes(queries, g, length).unflatten(2, (-1, block))
+        runs = bias.runs(queries, sizes[2:], g, device)
     else:
         split = g > 1 or global_tokens is not None
         runs = _dense_runs(bias.expand(B, -1, -1, -1) if split else bias, sizes)
@@ -379,14 +382,6 @@ def _dense_runs(bias: Tensor, sizes: RunSizes) -> Tensor:
     residue = torch.arange(g, device=bias.device)[:, None, None, None]
     row, column = ((x * g + residue).clamp(0, T - 1) for x in (row, column))
     return bias[:, :, row, column].movedim(2, 1).flatten(0, 1)
-
-
-def _relative_runs(bias: RelativeBias, sizes: RunSizes, device: torch.device) -> Tensor:
-    """Compute the bias of each block's run from that of its distances."""
-    (g, length, *sides), queries = sizes, bias.queries
-    if queries is not None:
-        queries = split_residue_classes(queries, g, length).unflatten(2, (-1, sides[0]))
-    return bias.runs(queries, sides, g, device)
 
 
 def _append_keys(runs: Tensor, extra: Tensor, g: int) -> Tensor:

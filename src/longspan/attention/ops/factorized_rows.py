@@ -72,16 +72,26 @@ def _rows(x: Inputs, pattern: Strided | Fixed, global_tokens: GlobalTokens | Non
         allowed = global_tokens.slot_mask(q.shape[2], pattern.causal)
 
     def rows(q: Tensor, k: Tensor, v: Tensor, *extra: Tensor, sink: Tensor | None = None) -> Tensor:
-        parts = _parts(q, k, v, pattern, local_keys)
+        if isinstance(pattern, Strided):
+            parts = _strided(q, k, v, pattern, local_keys)
+        else:
+            parts = _fixed(q, k, v, pattern, local_keys)
         if extra:
             parts.append(softmax_part(q, extra[0], extra[1], allowed))
-        if parts and sink is not None:
+        if not parts:  # a text shorter than its first column
+            return apply_mask(v, v.new_zeros(1, dtype=torch.bool))
+        if sink is not None:
             parts.append((v.new_zeros(1), sink.to(parts[0][1].dtype)))
-        return _one(parts, v)
+        return merge_parts(parts) if len(parts) > 1 else parts[0][0]
 
     if _is_piecewise(q, k, v, pattern):
         real = None if local_keys is None else local_keys[:, None, :, None]
-        return run_softmax(q, k, v, extra, _key_sets(q, pattern), real, allowed, rows, x.sinks)
+        length = -(-q.shape[2] // pattern.stride) * pattern.stride
+        if isinstance(pattern, Strided):
+            sets = _strided_sets(pattern, length, q.device)
+        else:
+            sets = _fixed_sets(pattern, length, q.device)
+        return run_softmax(q, k, v, extra, sets, real, allowed, rows, x.sinks)
     return rows(q, k, v, *extra, sink=x.sinks)
 
 
@@ -93,14 +103,6 @@ def _is_piecewise(q: Tensor, k: Tensor, v: Tensor, pattern: Strided | Fixed) -> 
     return pattern.local and is_piecewise(q, k, v, _block(g)) and g < T
 
 
-def _key_sets(q: Tensor, pattern: Strided | Fixed) -> list[KeySet]:
-    """Return disjoint sets of all keys, for rows of whole strides."""
-    length = -(-q.shape[2] // pattern.stride) * pattern.stride
-    if isinstance(pattern, Strided):
-        return _strided_sets(pattern, length, q.device)
-    return _fixed_sets(pattern, length, q.device)
-
-
 def _block(stride: int) -> int:
     """Return the block of queries of the window: the largest divisor of the stride up to 256."""
     block = next(block for block in range(min(stride, 256), 0, -1) if stride % block == 0)
@@ -108,7 +110,7 @@ def _block(stride: int) -> int:
 
 
 def _strided_sets(pattern: Strided, length: int, device: torch.device) -> list[KeySet]:
-    """Return the window without the query itself, and the residue classes."""
+    """Return the window without the query itself, and the residue classes, for whole strides."""
     g, window = pattern.stride, pattern.near
     units, block = length // g, _block(g)
     left, right = (min(side, length - block) for side in (g - 1, window.layout.right))
@@ -138,19 +140,6 @@ def _fixed_sets(pattern: Fixed, length: int, device: torch.device) -> list[KeySe
     else:
         mask = ~is_column[None]
     return [RunSet(mask, RunSizes(1, length, g, 0, 0)), far]
-
-
-def _parts(q, k, v, pattern: Strided | Fixed, key_mask: Tensor | None) -> list[Partial]:
-    if isinstance(pattern, Strided):
-        return _strided(q, k, v, pattern, key_mask)
-    return _fixed(q, k, v, pattern, key_mask)
-
-
-def _one(parts: list[Partial], v: Tensor) -> Tensor:
-    """Merge the parts; zeros where a text shorter than its first column has none."""
-    if not parts:
-        return apply_mask(v, v.new_zeros(1, dtype=torch.bool))
-    return merge_parts(parts) if len(parts) > 1 else parts[0][0]
 
 
 def _strided(q, k, v, pattern: Strided, key_mask: Tensor | None) -> list[Partial]:

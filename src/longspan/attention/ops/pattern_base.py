@@ -98,8 +98,8 @@ class PatternAttention(Attention):
 
     def attend_pattern(self, x):
         """Run gathered-block attention. `attend` and the first step call it."""
-        more = {"most": self.max_global_tokens, "dropout": self.dropout}
-        return pattern_attention(x, self.pattern, **more)
+        most, dropout = self.max_global_tokens, self.dropout
+        return pattern_attention(x, self.pattern, most=most, dropout=dropout)
 
     def attend_packed(self, x):
         """Compute all documents at once; with global tokens, one document after another."""
