@@ -19,6 +19,7 @@ SETS = {  # by set: title
     "novels": "author of 1,000 words of a novel",
     "articles": "hyperpartisan article",
     "posts": "group of a post",
+    "citations": "citation between two papers",
 }
 TITLES = {
     "whole": "whole, local attention",

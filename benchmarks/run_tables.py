@@ -1,5 +1,7 @@
 """Tables of the cost of runs: training loop, padding of batches, the arena and its report."""
 
+from statistics import median
+
 from table_parts import environment, mebibytes, table
 
 
@@ -99,6 +101,35 @@ def arena(record: dict) -> list[str]:
                     f"{report['seconds']:.1f} s",
                 ),
                 ("size of the report's page", f"{report['page_bytes'] / 1e6:.2f} MB"),
+            ),
+        ),
+    ]
+
+
+def intel_kernels(record: dict) -> list[str]:
+    """Return the table of `benchmarks/intel_kernels.py`: medians of its processes."""
+    kinds = {"as installed": False, "with the preloaded library": True}
+    rows = {name: [x for x in record["rows"] if x["preloaded"] is y] for name, y in kinds.items()}
+    return [
+        "## MKL on a processor of AMD",
+        "",
+        "`benchmarks/intel_kernels.py`: float32 with the kernels that MKL chooses by itself, and "
+        "with those for Intel's processors, for which a library is preloaded. Large square "
+        "products; training steps of an encoder of base width, two layers of local attention over "
+        "2,048 tokens. Medians of processes in turns.",
+        "",
+        environment(record),
+        "",
+        *table(
+            "| kernels | products, GFLOP/s | training step, s |",
+            "|---|---:|---:|",
+            (
+                (
+                    name,
+                    f"{median(x['flops_per_second'] for x in runs) / 1e9:,.0f}",
+                    f"{median(x['seconds'] for x in runs):.2f}",
+                )
+                for name, runs in rows.items()
             ),
         ),
     ]

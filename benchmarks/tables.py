@@ -63,6 +63,7 @@ SECTIONS = {
     "arena-cpu.json": run_tables.arena,
     "training-loop-cpu.json": run_tables.training_loop,
     "batch-widths-cpu.json": run_tables.batch_widths,
+    "intel-kernels-cpu.json": run_tables.intel_kernels,
     "loading-cpu.json": data_tables.loading,
     "corpora-cpu.json": data_tables.corpora,
     "listops-generation.json": data_tables.listops_generation,

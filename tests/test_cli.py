@@ -327,21 +327,22 @@ def test_arena_reports_and_skips_tasks_without_data(cli, nowhere, tmp_path, monk
     assert code == 1
 
 
-def test_eval_prints_recorded_score(cli, finished, tiny_cache):
+def test_eval_prints_recorded_scores(cli, finished, tiny_cache):
     path = next(finished.rglob("local-*.json"))
     record = json.loads(path.read_text())
-    code, out, _ = cli("eval", path, "--cache", tiny_cache, "--device", "cpu", "--json")
+    code, out, _ = cli("eval", finished, "--cache", tiny_cache, "--device", "cpu", "--json")
     assert code == 0
-    found = json.loads(out)
-    assert found.pop("inference")["examples_per_second"] > 0
-    assert found == {"split": "test", **record["scores"]["test"]}
+    for found in json.loads(out):
+        (run,) = finished.rglob(f"{found.pop('run')}.json")
+        assert found.pop("inference")["examples_per_second"] > 0
+        assert found == {"split": "test", **json.loads(run.read_text())["scores"]["test"]}
     code, out, _ = cli("eval", path, "--cache", tiny_cache, "--split", "validation")
     accuracy = record["scores"]["validation"]["metrics"]["accuracy"]
-    assert f"validation: accuracy {100 * accuracy:.1f} %" in out
+    assert f"{path.stem}: validation accuracy {100 * accuracy:.1f} %" in out
     assert "40 examples" in out
     code, out, _ = cli("eval", path, "--cache", tiny_cache, "--split", "train", "--examples", "30")
     assert code == 0
-    assert out.startswith("train: accuracy")
+    assert out.startswith(f"{path.stem}: train accuracy")
     assert "30 examples" in out
     assert "examples/s" in out
 

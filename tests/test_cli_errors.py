@@ -94,7 +94,6 @@ INVALID = {
     "no grid": (["arena", "--tune"], "protocol 'quick' has no grid for any of its tasks; pass one"),
     "no tuning": (["arena", "--grid", "training.max_grad_norm=1,2"], "--grid needs --tune"),
     "scores of trials": (["arena", "--score-trials"], "--score-trials needs --tune"),
-    "records": (["eval", "/a.json", "/b.json"], "the record of one run; several need --lengths"),
     "rule alone": (["arena", "--select", "mean"], "--select needs --tune"),
     "rule": (
         ["arena", "--tune", "--select", "men"],
@@ -116,7 +115,6 @@ INVALID = {
     "paper format": (["report", "--style", "paper", "--format", "csv"], "leave --format csv out"),
     "paper section": (["report", "--style", "paper", "--section", "cost"], "leave --section out"),
     "record": (["eval", "/nowhere.json"], "/nowhere.json does not exist"),
-    "record folder": (["eval", "/"], "/ is a folder, expected the record of a run"),
     "split": (["eval", "/x.json", "--split", "tst"], "no split to score called 'tst'; did"),
     "build task": (["data", "build", "txt"], "called 'txt'; did you mean text, text8?"),
     "cache": (["data", "verify", "--cache", "/nowhere"], "/nowhere is not a folder of built data"),

@@ -23,11 +23,12 @@ pytestmark = pytest.mark.usefixtures("no_imports")
 
 
 @pytest.fixture
-def trained(cli, tmp_path, places):
-    """Return the record of a run on bytes of imported texts."""
+def trained(request, cli, tmp_path, places):
+    """Return the record of a run on bytes of imported texts; the parameter is its positions."""
     path = write_csv(tmp_path / "first.csv", reviews(40), HEADER)
     cli("data", "import", "texts", path, *COLUMNS, "--cache", tmp_path / "cache")
-    sizes = [*flags("training", TRAINING), *flags("model", MODEL)]
+    model = MODEL | {"position": getattr(request, "param", "learned")}
+    sizes = [*flags("training", TRAINING), *flags("model", model)]
     encoding = flags("task", {"vocabulary": "bytes", "length": 64})
     code, _, err = cli("train", "local", "first", *sizes, *encoding, *places)
     assert code == 0, err
@@ -35,6 +36,7 @@ def trained(cli, tmp_path, places):
     return record
 
 
+@pytest.mark.parametrize("trained", ["learned", "rotary", "sinusoidal", "none"], indirect=True)
 def test_own_texts_are_imported_and_finetuned_in_one_call(cli, tmp_path, trained, places):
     path = write_csv(tmp_path / "second.csv", reviews(30, seed=1), HEADER)
     command = ("finetune", trained, "--data", path, *COLUMNS, *flags("training", TRAINING), *places)
@@ -45,7 +47,8 @@ def test_own_texts_are_imported_and_finetuned_in_one_call(cli, tmp_path, trained
     options = result.config.task.options
     # as far as the texts need, in the vocabulary of the checkpoint
     assert (options["length"], options["vocabulary"]) == (512, "bytes")
-    assert result.start.positions == "tiled, 64 to 512 rows"
+    is_learned = result.config.model.position == "learned"
+    assert result.start.positions == ("tiled, 64 to 512 rows" if is_learned else None)
     assert result.start.sha256 == result.config.start.checkpoint
     # The same command loads the result.
     code, _, err = cli(*command)

@@ -82,7 +82,7 @@ def test_commands_read_what_commands_wrote(cli, tmp_path, monkeypatch):
 
     # What a command does not read, it says where to take.
     refusals = {
-        ("eval", "exported-mlm"): "is a folder, expected the record of a run",
+        ("eval", "exported-mlm"): "exported-mlm holds no results",
         ("longify", models["mlm"][0], "--max-length", "64", "--output", "x"): "longspan export",
         ("convert", "exported-mlm", "--output", "x"): "which is ours already",
         ("export", classifier, "--cache", "other", "--output", "x"): "--cache FOLDER",

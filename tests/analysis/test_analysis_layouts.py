@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import toy_streams
 from conll_files import write_conll
 from longspan.analysis import example_rollouts, layers
 from longspan.analysis import run_analysis as module
@@ -107,6 +108,24 @@ def test_spans_are_those_of_the_task_s_global_tokens(folders):
         spans[chosen] = module.measure_spans(model.base_model, task, np.arange(2)).spans
     assert spans["none"].max() <= 2
     assert spans["candidates"].min() > 10
+
+
+@pytest.mark.parametrize("name", ["full", "local", "linear", "transformer_xl", "gated_delta"])
+def test_left_to_right_models_are_analyzed_by_their_segments(tmp_path, name):
+    """Stored rows of a stream are no segments, and decoders keep a state by default."""
+    task = toy_streams.ToyStream(toy_streams.ToyStream.Options(length=12))
+    task.open(tmp_path / "cache")
+    model = toy_streams.make_decoder(name, {}, position="auto").eval()
+    rows = np.arange(task.size("validation"))
+    measured = module.measure_spans(model.base_model, task, rows)
+    assert np.isfinite(measured.spans[measured.lengths > 1]).all()
+    assert (measured.spans < measured.lengths[:, None, None] / 2).all()
+    for found in example_rollouts.roll_out_examples(model, task, rows.tolist()):
+        (batch,) = layers.batches_of_rows(task, np.array([found.row]))
+        (sequence,) = layers.sequences(batch)
+        assert (found.part, found.start, found.prediction) == (1, "the scored tokens", None)
+        assert found.tokens == task.ids_to_tokens(sequence.inputs[sequence.mask].numpy())
+        assert found.shares.unpack().sum() == pytest.approx(1, abs=1e-3)
 
 
 def test_mechanisms_without_global_tokens_are_analyzed(folders):

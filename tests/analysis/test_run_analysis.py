@@ -79,18 +79,22 @@ def attend_uniformly(model):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_uniform_weights_have_uniform_span(listops, pooling):
+@pytest.mark.parametrize("causal", [False, True])
+def test_uniform_weights_have_uniform_span(listops, pooling, causal):
+    if causal and pooling == "cls":
+        pytest.skip("a summary token before the text reads nothing of it")
     rows = np.array([0, 3, 17, 39])
-    measured_spans = module.measure_spans(
-        attend_uniformly(build_encoder(pooling=pooling)), listops, rows
-    )
+    encoder = attend_uniformly(build_encoder(pooling=pooling, is_decoder=causal))
+    measured_spans = module.measure_spans(encoder, listops, rows)
     lengths = listops.dataset.splits["validation"].tokens.lengths[rows]
     assert sorted(measured_spans.lengths.tolist()) == sorted(lengths.tolist())
-    expected = [uniform_span([n]) for n in measured_spans.lengths.tolist()]
+    expected = [uniform_span([n], causal) for n in measured_spans.lengths.tolist()]
     assert measured_spans.spans.shape == (4, 2, 2)
     for sample, span in zip(measured_spans.spans, expected, strict=True):
         assert sample.ravel().tolist() == pytest.approx([span] * 4)
     assert not measured_spans.negative.any()
+    averaged = module._average(measured_spans, listops, "uniform", encoder.config.is_decoder)
+    assert averaged.uniform == pytest.approx(averaged.mean.mean)
 
 
 def test_spectra_are_left_out_of_long_inputs_and_empty_heads(listops, monkeypatch):

@@ -33,6 +33,8 @@ def test_uniform_attention_has_uniform_span():
     assert found[0].tolist() == pytest.approx([expected, expected])
     assert uniform_span([T]) == pytest.approx(expected)
     assert uniform_span([T, 1]) == pytest.approx(expected / 2)
+    causal = sum((t - s) / (t + 1) for t in range(T) for s in range(t + 1)) / T
+    assert uniform_span([T], causal=True) == pytest.approx(causal)
 
 
 @pytest.mark.parametrize("columns", [1, 5, 256])

@@ -215,6 +215,30 @@ def test_key_mask_hides_no_query_when_lengths_are_equal(name, causal, backend, k
         assert out.movedim(1, 2)[~real].any()
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("longformer", {"first_global": 2}),
+        ("long_short", {"first_global": True}),
+        ("bigbird", {}),
+        ("bigbird", {"form": "etc", "global_tokens": 3}),
+        ("bigbird", {"repeats": True}),
+    ],
+)
+def test_hidden_keys_of_fixed_global_tokens_leave_their_rows(name, options):
+    """A token that is global by the options attends to all, whether others see it or not."""
+    attention, inputs = build_small(name, **options), [x.requires_grad_() for x in qkv(33)]
+    hidden = (torch.arange(33) < 3).expand(3, -1)
+    nan = [inputs[0], *(x.masked_fill(hidden[:, None, :, None], torch.nan) for x in inputs[1:])]
+    for global_mask in (None, torch.arange(33).expand(3, -1) % 8 == 1):
+        masks = {"key_mask": ~hidden, "global_mask": global_mask}
+        assert_equals_reference(attention, inputs, "hidden global tokens", **masks)
+        out = attention(*inputs, **masks)
+        assert_near(attention(*nan, **masks), out, "content of hidden keys")
+        (read,) = torch.autograd.grad(out[:, :, 0].square().sum(), inputs[2])
+        assert read.any(-1).equal(~hidden[:, None].expand(-1, HEADS, -1)), "not all keys are read"
+
+
 @every_mechanism
 def test_mask_hides_keys_and_queries(name, causal, backend):
     attention = build_small(name, causal, backend)

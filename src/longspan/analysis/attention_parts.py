@@ -76,7 +76,10 @@ def shares_by_bucket(
 
     def add(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Tensor) -> None:
         call = Call.of_arguments(module, args, kwargs)
-        for name, weights in _bucket_weights(call).items():
+        if not isinstance(call.attention, SegmentAttention):
+            return  # without memory
+        x = Inputs(*call.x[:3], call.real_keys, layer_input=call.x.layer_input)
+        for name, weights in call.attention.bucket_weights(x, BUCKETS).items():
             layer_sums = sums[places[call.attention]]
             total = weights[:, :, first:].double().mean((1, 2)).sum(0).cpu()
             layer_sums[name] = layer_sums[name] + total if name in layer_sums else total
@@ -90,14 +93,6 @@ def shares_by_bucket(
         for part in torch.from_numpy(tokens).split(size):
             model.base_model(input_ids=part.to(model.device), use_cache=False)
     return [{name: (x / len(rows)).tolist() for name, x in layer.items()} for layer in sums]
-
-
-def _bucket_weights(call: Call) -> dict[str, Tensor]:
-    """Return the weights of the parts of the keys; none if the mechanism has no memory."""
-    if not isinstance(call.attention, SegmentAttention):
-        return {}
-    x = Inputs(*call.x[:3], call.real_keys, layer_input=call.x.layer_input)
-    return call.attention.bucket_weights(x, BUCKETS)
 
 
 def _attention_layers(model: nn.Module) -> list[SelfAttention]:

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longspan.data.sampling import random_stream
 from longspan.results.context_use import BLOCK, ContextLoss, PositionLoss
 from longspan.tasks.base import Split
 from longspan.tasks.language.segments import Segments
@@ -113,8 +114,7 @@ def block_windows(
     """
     windows = task.windows(split, longest + BLOCK - 1, BLOCK)
     (whole,) = np.nonzero(windows.lengths == longest + BLOCK - 1)
-    generator = np.random.Generator(np.random.PCG64(SEED))
-    drawn = generator.permutation(len(whole))[:count]
+    drawn = random_stream(SEED).permutation(len(whole))[:count]
     return windows, np.sort(whole[drawn]), len(whole)
 
 
@@ -178,8 +178,8 @@ def compare_contexts(losses: np.ndarray, contexts: Sequence[int]) -> list[Contex
     """
     differences = losses - losses[-1]
     count = losses.shape[1]
-    generator = np.random.Generator(np.random.PCG64(SEED))
-    shares = generator.multinomial(count, np.full(count, 1 / count), size=DRAWS) / count
+    draws = random_stream(SEED).multinomial(count, np.full(count, 1 / count), size=DRAWS)
+    shares = draws / count
     ends = np.quantile(shares @ differences.T, (0.025, 0.975), axis=0)
     return [
         ContextLoss(

@@ -25,6 +25,7 @@ from longspan.results import Rollout, pack_levels, pack_tokens, quantize
 from longspan.tasks import Task
 from longspan.tasks.base import Batch
 from longspan.tasks.batching import text_names
+from longspan.tasks.language.streams import StreamTask
 from longspan.tasks.scoring import IGNORE
 from longspan.training.arguments import model_inputs
 
@@ -97,8 +98,10 @@ def _roll_out(
         ragged = stored.tokens if part == 1 else stored.second
         assert ragged is not None
         in_windows = example.inputs.get("input_ids", sequence.mask).ndim == 3
-        # Windows have tokens that are not stored: special ones, or the question again.
-        tokens = sequence.inputs[sequence.mask].numpy() if in_windows else ragged[row]
+        # Windows have tokens that are not stored: special ones, or the question again. Stored rows
+        # of a stream are documents, its examples are segments of them.
+        is_read = in_windows or isinstance(task, StreamTask)
+        tokens = sequence.inputs[sequence.mask].numpy() if is_read else ragged[row]
         side = task.image_side
         text = pack_tokens(task.ids_to_tokens(tokens)) if side is None else {"text": None}
         rollout = Rollout(

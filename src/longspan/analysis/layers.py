@@ -105,7 +105,8 @@ def read_layers(
             if isinstance(module, SelfAttention):
                 handle = module.mechanism.register_forward_hook(hook, with_kwargs=True)
                 hooks.callback(handle.remove)
-        encoder(**{name: x.to(device) for name, x in arguments.items()})
+        # With a state a decoder takes steps, which run no hooks.
+        encoder(**{name: x.to(device) for name, x in arguments.items()}, use_cache=False)
     if not values:
         raise NoWeightsError("the model has no attention layers, and so no attention weights")
     return values

@@ -84,7 +84,7 @@ def analyze_run(
     spans, spectra, rollouts, refusal = None, None, [], None
     try:
         measured = measure_spans(encoder, task, sample_rows(size, samples), progress)
-        spans = _average(measured, task, record.name)
+        spans = _average(measured, task, record.name, encoder.config.is_decoder)
         spectra = measure_spectra(encoder, task, sample_rows(size, min(samples, MATRICES)))
         rollouts = roll_out_examples(model, task, choose_rows(size, examples, first), token)
     except NoWeightsError as error:
@@ -193,7 +193,7 @@ def measure_spectra(encoder: LongspanModel, task: Task, rows: np.ndarray) -> Spe
     return Spectra(samples=len(values), heads=average_spectra(values))
 
 
-def _average(measured: SpanSamples, task: Task, name: str) -> AttentionSpans:
+def _average(measured: SpanSamples, task: Task, name: str, causal: bool) -> AttentionSpans:
     """Return means over the samples."""
     has_spans = ~np.isnan(measured.spans).all((1, 2))
     # A head can attend to nothing in some samples; it is averaged over the other samples.
@@ -206,7 +206,7 @@ def _average(measured: SpanSamples, task: Task, name: str) -> AttentionSpans:
         samples=len(values),
         available=task.size(SPLIT) * (2 if "input_ids_b" in task.head.texts else 1),
         mean_length=float(measured.lengths[has_spans].mean()),
-        uniform=uniform_span(measured.lengths[has_spans].tolist()),
+        uniform=uniform_span(measured.lengths[has_spans].tolist(), causal),
         negative=float(np.nanmean(measured.negative[has_spans])),
         mean=_mean_span(values.mean((1, 2))),
         layers=[_mean_span(values[:, layer].mean(1)) for layer in layers],

@@ -160,7 +160,9 @@ def _measure_contexts(
     """Measure losses by context; return them with the numbers of drawn and of available blocks."""
     windows, rows, available = block_windows(task, split, longest, count)
     if available < _FEWEST_BLOCKS:
-        most = _longest_document(task, split) - _FEWEST_BLOCKS * BLOCK
+        segments = task.segments(split)
+        longest_document = int(np.bincount(segments.documents, segments.scored).max()) + 1
+        most = longest_document - _FEWEST_BLOCKS * BLOCK
         remedy = f"pass --max-context of at most {most}" if most > 0 else "hold out longer ones"
         text = f"block|blocks of {BLOCK} targets in {split} has|have {longest} tokens before "
         text += "it|them in its|their document"
@@ -170,12 +172,6 @@ def _measure_contexts(
     losses = block_losses(model, windows, rows, lengths, per_batch, progress)
     contexts = compare_contexts(losses, lengths)
     return {"contexts": contexts, "blocks": len(rows), "available": available}
-
-
-def _longest_document(task: StreamTask, split: Split) -> int:
-    """Return the number of tokens of the longest document that are used."""
-    segments = task.segments(split)
-    return int(np.bincount(segments.documents, segments.scored).max()) + 1
 
 
 def _measure_buckets(

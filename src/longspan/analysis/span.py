@@ -47,6 +47,12 @@ def compute_spans(call: Call, num_summary: int = 0) -> Spans:
     return Spans(span, share)
 
 
-def uniform_span(lengths: Sequence[int]) -> float:
-    """Return the span of uniform attention, averaged over inputs of these lengths."""
-    return sum((n * n - 1) / (3 * n) for n in lengths) / len(lengths)
+def uniform_span(lengths: Sequence[int], causal: bool = False) -> float:
+    """Return the span of uniform attention, averaged over inputs of these lengths.
+
+    Args:
+        lengths: tokens of each input.
+        causal: whether a query attends to the keys up to its own alone.
+    """
+    spans = ((n - 1) / 4 if causal else (n * n - 1) / (3 * n) for n in lengths)
+    return sum(spans) / len(lengths)

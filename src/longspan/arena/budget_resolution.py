@@ -194,7 +194,8 @@ def _resolve_microbatch(experiment: Experiment, task: Task, device: str | None) 
 def _sparse_sizes(experiment: Experiment, task: Task, option: str) -> Iterator[int]:
     """Yield powers of two, ascending, with which the mechanism is not full attention."""
     accepted, sparse = None, None
-    for size in _ladder(task.length):
+    sizes = [SMALLEST * 2**n for n in range(64) if SMALLEST * 2**n < task.length] or [SMALLEST]
+    for size in sizes:
         try:
             dense = is_dense(replace_fields(experiment.config, {option: size}), task)
         except (InputError, OptionError):
@@ -209,11 +210,6 @@ def _sparse_sizes(experiment: Experiment, task: Task, option: str) -> Iterator[i
             "and no smaller size is tried; raise task.length, lower other sizes of the mechanism, "
             "or leave it out"
         )
-
-
-def _ladder(length: int) -> list[int]:
-    """Return the powers of two below the length."""
-    return [SMALLEST * 2**n for n in range(64) if SMALLEST * 2**n < length] or [SMALLEST]
 
 
 def _step_bytes(experiment: Experiment, task: Task, changes: dict) -> int | None:

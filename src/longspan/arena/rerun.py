@@ -130,13 +130,16 @@ def compare(before: Result, after: Result) -> Rerun:
         num_answers = len(one)
         same_shape = one.shape == two.shape
         num_different = int((one != two).any(1).sum()) if same_shape else num_answers
+    differing = differing_values(_describe_environment(before), _describe_environment(after))
+    # Files that were not recorded do not differ.
+    ignored = (after.source_files or {}) if before.source_files is None else {}
     return Rerun(
         before=before,
         after=after,
         num_answers=num_answers,
         num_different=num_different,
         first_different_step=_first_different_step(before, after),
-        environment=_compare_environment(before, after),
+        environment={name: x for name, x in differing.items() if name not in ignored},
     )
 
 
@@ -147,14 +150,6 @@ def _first_different_step(before: Result, after: Result) -> int | None:
     ]
     steps = sorted(set(curves[0]) | set(curves[1]))
     return next((step for step in steps if curves[0].get(step) != curves[1].get(step)), None)
-
-
-def _compare_environment(before: Result, after: Result) -> dict[str, tuple[Any, Any]]:
-    """Return what differs between the environments of two runs, by name."""
-    differing = differing_values(_describe_environment(before), _describe_environment(after))
-    # Files that were not recorded do not differ.
-    ignored = (after.source_files or {}) if before.source_files is None else {}
-    return {name: x for name, x in differing.items() if name not in ignored}
 
 
 def _describe_environment(record: Result) -> dict[str, Any]:

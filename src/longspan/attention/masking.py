@@ -4,6 +4,8 @@ On CPU, `masked_fill` and `where` walk a broadcast mask element by element. A bi
 addition are ten times as fast, and as exact.
 """
 
+from typing import overload
+
 import torch
 from torch import Tensor
 
@@ -42,6 +44,10 @@ def is_true(mask: Tensor) -> bool:
     return type(mask) is Tensor and bool(mask.all())
 
 
+@overload
+def both_masks(mask: Tensor, other: Tensor | None) -> Tensor: ...
+@overload
+def both_masks(mask: Tensor | None, other: Tensor | None) -> Tensor | None: ...
 def both_masks(mask: Tensor | None, other: Tensor | None) -> Tensor | None:
     """Return the intersection of two masks; None hides nothing."""
     if mask is None or other is None:

@@ -19,7 +19,7 @@ from longspan.bench.memory import (
 )
 from longspan.bench.peaks import PeakMeter
 from longspan.bench.timing import Call, Timing, time_interleaved, timing_of
-from longspan.bench.workloads import Workload, make_workload
+from longspan.bench.workloads import make_workload
 from longspan.errors import LongspanError, RunError
 from longspan.memory import map_large_blocks
 from longspan.results.efficiency import Limits, Measurement, Sizes, State
@@ -173,12 +173,15 @@ class GroupMeter:
         peak = self.peaks.measure(make) if is_first else None
         workload = make_workload(case, self.sizes, self.device)
         workload.call()
+        executed = None  # also where torch does not see the operations of a kernel
+        if is_first and workload.attention.backend_used not in UNCOUNTED:
+            executed = count_executed(workload.call)
         values = identity(case) | {
             "backend": workload.attention.backend_used,
             "peak_memory": peak,
             "estimated_memory": None if estimate is None else estimate.peak,
             "flops": workload.flops,
-            "executed_flops": _count_executed(workload) if is_first else None,
+            "executed_flops": executed,
         }
         return _Ready(workload.call, values, workload.traffic)
 
@@ -228,13 +231,6 @@ def identity(case: Case) -> dict[str, Any]:
 def call_of(case: Case, sizes: Sizes, device: torch.device) -> Call:
     """Return the callable of a case."""
     return make_workload(case, sizes, device).call
-
-
-def _count_executed(workload: Workload) -> int | None:
-    """Return the operations of a workload; None: torch does not see those of its kernel."""
-    if workload.attention.backend_used in UNCOUNTED:
-        return None
-    return count_executed(workload.call)
 
 
 def _attempt(case: Case, action: Callable[[], T]) -> T | Measurement:

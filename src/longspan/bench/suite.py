@@ -44,11 +44,6 @@ _MOST_RUNS = 1_000_000
 Options = Callable[[str, int], dict[str, Any]]
 
 
-def _no_options(mechanism: str, length: int) -> dict[str, Any]:
-    """Return no options: the defaults."""
-    return {}
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Suite:
     """Cases to measure. Mechanisms of one shape are interleaved.
@@ -81,7 +76,7 @@ class Suite:
     batch_size: int | None = None
     padding: float = 0.0
     sizes: Sizes = dataclasses.field(default_factory=Sizes)
-    options: Options = _no_options
+    options: Options = lambda mechanism, length: {}
     runs: int = 5
     max_seconds: float = 60.0
 

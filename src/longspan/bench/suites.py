@@ -56,7 +56,7 @@ def _lra_speed() -> Suite:
         lengths=_LRA_LENGTHS,
         batch_size=config.training.batch_size,
         sizes=sizes,
-        options=_lra_options,
+        options=lambda mechanism, length: dict(_lra_config(mechanism).mechanism.options),
         runs=3,
     )
 
@@ -90,7 +90,9 @@ def windows() -> Suite:
         works=("inference", "training"),
         lengths=_DOUBLINGS,
         batch_size=1,
-        options=_window_options,
+        options=lambda mechanism, length: (
+            {"window": 256} if "window" in options_of(mechanism) else {}
+        ),
         runs=3,
     )
 
@@ -139,13 +141,5 @@ def change_suite(suite: Suite, changes: dict[str, Any]) -> Suite:
     return dataclasses.replace(suite, sizes=sizes, **values)
 
 
-def _window_options(mechanism: str, length: int) -> dict[str, Any]:
-    return {"window": 256} if "window" in options_of(mechanism) else {}
-
-
 def _lra_config(mechanism: str) -> RunConfig:
     return get(LRA).experiment("text", mechanism, 0).config
-
-
-def _lra_options(mechanism: str, length: int) -> dict[str, Any]:
-    return dict(_lra_config(mechanism).mechanism.options)

@@ -53,7 +53,8 @@ def make_workload(case: Case, sizes: Sizes, device: torch.device) -> Workload:
     Raises:
         OptionError: an option of the mechanism is invalid.
     """
-    with _no_gradients(case):
+    # The prefix of a workload needs no gradients.
+    with contextlib.nullcontext() if case.has_gradients else torch.inference_mode():
         makers = {"operator": _operator, "layer": _layer, "model": _model}
         return makers[case.scope](case, sizes, device)
 
@@ -275,11 +276,6 @@ def _pass(
 
 def _inference(call: Callable[[], object]) -> Callable[[], object]:
     return torch.inference_mode()(call)
-
-
-def _no_gradients(case: Case) -> AbstractContextManager[Any]:
-    """Return the context in which a workload is built: its prefix needs no gradients."""
-    return contextlib.nullcontext() if case.has_gradients else torch.inference_mode()
 
 
 def _autocast(case: Case, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from longspan.results.side_record import SideRecord
 
 M = TypeVar("M", bound="SideRecord")
+T = TypeVar("T")
 
 
 def analyze(
@@ -128,29 +129,16 @@ def measure_runs(
         summarize: returns one line about a side record.
         as_json: print JSON.
     """
-    from longspan.results import result_paths
 
-    run_paths = folders.run_paths()
-    files = [result_paths(record) if record.is_dir() else [record] for record in records]
-    paths = list(dict.fromkeys(path for part in files for path in part))
-    keep_freed_memory()
-    measured: list[M] = []
-    num_failed = 0
-    for path in paths:
-        with Activity(err, path.stem) as status:
-            try:
-                names = (path.stem,) if noun is None else (path.stem, noun)
-                progress = partial(_show_progress, status, *names)
-                one = measure_one(path, run_paths, progress=progress)
-            except LongspanError as error:
-                if len(paths) == 1:
-                    raise
-                print_note("failed:", f"{path.stem}: {error}")
-                num_failed += 1
-                continue
-        for each in one if isinstance(one, list) else [one]:
-            each.save(path.parent)
-            measured.append(each)
+    def measure_and_save(path: Path, *arguments: Any, **progress: Any) -> list[M]:
+        measured = measure_one(path, *arguments, **progress)
+        several = measured if isinstance(measured, list) else [measured]
+        for one in several:
+            print_note("saved:", one.save(path.parent))
+        return several
+
+    results, num_failed = measure_each(record_files(records), folders, measure_and_save, noun)
+    measured = [one for _, several in results for one in several]
     if as_json:
         print_json([dataclasses.asdict(cast("Any", one)) for one in measured])
     else:
@@ -158,6 +146,54 @@ def measure_runs(
             print_text(summarize(one))
     if num_failed:
         raise typer.Exit(1)
+
+
+def record_files(records: list[Path]) -> list[Path]:
+    """Return the records that are named, and those in folders that are named.
+
+    Raises:
+        DataError: a folder has none.
+    """
+    from longspan.results import result_paths
+
+    files = [result_paths(record) if record.is_dir() else [record] for record in records]
+    return list(dict.fromkeys(path for part in files for path in part))
+
+
+def measure_each(
+    paths: list[Path],
+    folders: DeviceOptions,
+    measure_one: "Callable[..., T]",
+    noun: str | None = None,
+) -> tuple[list[tuple[Path, T]], int]:
+    """Measure trained models; of several, some may fail, which is printed.
+
+    Args:
+        paths: records of the runs.
+        folders: folders of the data, and the device.
+        measure_one: function as of `measure_runs`.
+        noun: name of its parts, as of `measure_runs`.
+
+    Returns:
+        Records with what was measured, and the number of failures.
+
+    Raises:
+        LongspanError: the only one failed.
+    """
+    run_paths = folders.run_paths()
+    keep_freed_memory()
+    results: list[tuple[Path, T]] = []
+    for path in paths:
+        with Activity(err, path.stem) as status:
+            names = (path.stem,) if noun is None else (path.stem, noun)
+            progress = partial(_show_progress, status, *names)
+            try:
+                results.append((path, measure_one(path, run_paths, progress=progress)))
+            except LongspanError as error:
+                if len(paths) == 1:
+                    raise
+                print_note("failed:", f"{path.stem}: {error}")
+    return results, len(paths) - len(results)
 
 
 def _show_progress(status: Activity, name: str, noun: str, done: int, total: int) -> None:

@@ -1,13 +1,15 @@
 """`longspan eval`: scoring of saved models, on their own task or on another."""
 
-import dataclasses
+from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from longspan.cli.activity import Activity
-from longspan.cli.analyzing import measure_runs
-from longspan.cli.common import err, print_json, print_note, print_text
+import typer
+
+from longspan.cli.analyzing import measure_each, measure_runs, record_files
+from longspan.cli.common import print_json, print_text
 from longspan.cli.options import (
     BatchSize,
     DeviceOptions,
@@ -20,12 +22,11 @@ from longspan.cli.options import (
     option,
     options,
 )
-from longspan.errors import OptionError
-from longspan.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from longspan.arena import RunPaths
     from longspan.results import CrossEvaluation, Inference, Score
+    from longspan.training.evaluate import Evaluation
 
 
 @options
@@ -44,7 +45,7 @@ class DataOptions:
 
     task: str | None = field("Task that the model was not trained on.", "the run's")
     lengths: Integers = field(
-        "Lengths to score at, of one run or of several: 256,1024,4096 (task.length).",
+        "Lengths to score at: 256,1024,4096 (task.length).",
         "that of the run",
     )
 
@@ -65,81 +66,63 @@ def evaluate(
     split: SplitName = "test",
     as_json: Json = False,
 ) -> None:
-    """Score the saved model of a run again, without dropout, and time it.
+    """Score the saved models of runs again, without dropout, and time them.
 
     On validation and test the mechanism has the options that the run was evaluated with
-    (evaluation.OPTION of its configuration). With --task or --set the model is evaluated on other
-    data or with other options than in the run, such as longer inputs or a longer memory. That score
-    is saved in the folder `evaluations` next to the record, and `longspan report` lists it apart
-    from the scores of trained models.
+    (evaluation.OPTION of its configuration). With --task, --set or --lengths the model is evaluated
+    on other data or with other options than in the run, such as longer inputs or a longer memory.
+    That score is saved in the folder `evaluations` next to the record, and `longspan report` lists
+    it apart from the scores of trained models. Of several runs, some may fail.
     """
-    if data.lengths is not None:
-        from longspan.arena.cross_evaluation import evaluate_lengths
+    from longspan.arena.cross_evaluation import evaluate_elsewhere, evaluate_lengths
 
-        one = partial(evaluate_lengths, changes=changes, split=split, **vars(data), **vars(sample))
-        measure_runs(records, folders, one, None, _summary, as_json)
+    files = record_files(records)
+    requested = {"split": split, **vars(sample)}
+    if data.lengths is None and data.task is None and not changes:
+        _evaluate_runs(files, folders, requested, as_json)
         return
-    if len(records) > 1:
-        raise OptionError("eval takes the record of one run; several need --lengths 256,1024")
-    keep_freed_memory()  # as the run that is timed again
-    paths = folders.run_paths()
-    if data.task is not None or changes:
-        _evaluate_elsewhere(records[0], paths, data.task, changes, split, sample, as_json)
-    else:
-        _evaluate_run(records[0], paths, split, sample, as_json)
+    requested |= {"changes": changes, "task": data.task}
+    evaluate_one: Callable[..., Any] = evaluate_elsewhere
+    if data.lengths is not None:
+        evaluate_one = partial(evaluate_lengths, lengths=data.lengths)
+    one = partial(evaluate_one, **requested)
+    measure_runs(files, folders, one, None, _summary, as_json)
 
 
-def _evaluate_run(
-    record: Path, paths: "RunPaths", split: str, sample: SampleOptions, as_json: bool
+def _evaluate_runs(
+    files: list[Path], folders: DeviceOptions, requested: dict[str, Any], as_json: bool
 ) -> None:
-    """Evaluate on the data of the run; print the score."""
+    """Evaluate runs on their own data; print the scores."""
     from longspan.arena.finished_run import evaluate_run
 
-    with Activity(err, f"evaluating {split} of {record.stem}"):
-        evaluation, inference = evaluate_run(record, split, paths, **vars(sample))
+    def measure(path: Path, paths: "RunPaths", **_: Any) -> "tuple[Evaluation, Inference]":
+        return evaluate_run(path, paths=paths, **requested)
+
+    measured, num_failed = measure_each(files, folders, measure)
+    split = requested["split"]
     if as_json:
-        score, cost = dataclasses.asdict(evaluation.score), dataclasses.asdict(inference)
-        print_json({"split": split, **score, "inference": cost})
+        print_json(
+            [
+                {
+                    "run": path.stem,
+                    "split": split,
+                    **asdict(one.score),
+                    "inference": asdict(inference),
+                }
+                for path, (one, inference) in measured
+            ]
+        )
     else:
-        print_text(f"{split}: {_describe(evaluation.score, inference)}")
+        for path, (one, inference) in measured:
+            print_text(f"{path.stem}: {split} {_describe(one.score, inference)}")
+    if num_failed:
+        raise typer.Exit(1)
 
 
 def _summary(one: "CrossEvaluation") -> str:
-    """Return the run, and its score at a length."""
+    """Return the run, and its score elsewhere."""
     score = _describe(one.score, one.inference, one.available)
     return f"{one.run_stem}, {_describe_setup(one)}: {one.split} {score}"
-
-
-def _evaluate_elsewhere(
-    record: Path,
-    paths: "RunPaths",
-    task: str | None,
-    changes: dict[str, Any],
-    split: str,
-    sample: SampleOptions,
-    as_json: bool,
-) -> None:
-    """Evaluate on another task or other options; save and print the evaluation."""
-    from longspan.arena.cross_evaluation import evaluate_elsewhere
-
-    with Activity(err, f"evaluating {record.stem} on {split} of {task or 'its task'}") as activity:
-        evaluation = evaluate_elsewhere(
-            record,
-            paths,
-            task=task,
-            changes=changes,
-            split=split,
-            progress=activity.on_build,
-            **vars(sample),
-        )
-    print_note("evaluation:", evaluation.save(record.parent))
-    if as_json:
-        print_json(dataclasses.asdict(evaluation))
-    else:
-        print_text(_describe_setup(evaluation))
-        print_text(
-            f"{split}: {_describe(evaluation.score, evaluation.inference, evaluation.available)}"
-        )
 
 
 def _describe_setup(evaluation: "CrossEvaluation") -> str:

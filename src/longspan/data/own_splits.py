@@ -77,7 +77,8 @@ def assign_digests(
     """
     values = np.ascontiguousarray(digests).reshape(-1).view("S32")
     order = np.argsort(values, kind="stable")
-    texts = _number_texts(values, order)
+    texts = np.zeros(len(order), np.int64)  # numbered in the order of their sha256
+    texts[order[1:]] = np.cumsum(values[order[1:]] != values[order[:-1]])
     initial_by_text = np.full(texts.max(initial=-1) + 1, TRAIN, np.int8)
     np.maximum.at(initial_by_text, texts, initial_splits)
     pool = np.flatnonzero(initial_by_text == TRAIN)
@@ -102,14 +103,6 @@ def assign_digests(
     is_repeated = np.zeros(len(splits), bool)
     is_repeated[rows[1:]] = texts[rows[1:]] == texts[rows[:-1]]
     return Assignment(splits, is_repeated)
-
-
-def _number_texts(values: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return the number of the text of each row, in the order of their sha256."""
-    sorted_values = values[order]
-    texts = np.zeros(len(order), np.int64)
-    texts[order[1:]] = np.cumsum(sorted_values[1:] != sorted_values[:-1])
-    return texts
 
 
 def _group(pool: np.ndarray, texts: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:

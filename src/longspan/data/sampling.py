@@ -12,6 +12,11 @@ CHUNK_SIZE = 256  # examples drawn from one seed
 TokensAndTargets = tuple[np.ndarray, np.ndarray]  # both (rows, length)
 
 
+def random_stream(*words: int) -> np.random.Generator:
+    """Return the random numbers of a stream; those of other words are independent."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
+
+
 def check_vocab_size(size: int, largest: str) -> None:
     """Check that token ids fit into uint16.
 
@@ -41,9 +46,7 @@ def generate_chunks(
         draw: returns the tokens and targets of a whole chunk.
     """
     for number in range(-(-count // CHUNK_SIZE)):
-        # the chunks of a stream, and those of other streams, are independent
-        sequence = np.random.SeedSequence([seed, number, *purpose.encode()])
-        tokens, targets = draw(np.random.Generator(np.random.PCG64(sequence)))
+        tokens, targets = draw(random_stream(seed, number, *purpose.encode()))
         left = count - number * CHUNK_SIZE
         yield tokens[:left], targets[:left]
 

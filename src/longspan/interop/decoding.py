@@ -54,7 +54,8 @@ def attend_last(
             "use_cache=False"
         )
     k, v = zero_masked(k, key_mask), zero_masked(v, key_mask)
-    past, new = _split(key_mask, before)
+    past = None if key_mask is None else key_mask[:, :before]
+    new = None if key_mask is None else key_mask[:, before:]
     tokens = k[:, :, :before], v[:, :, :before]
     state = attention.state_of(Inputs(tokens[0], *tokens, past))
     if state is None:
@@ -66,7 +67,3 @@ def attend_last(
     new_k, new_v = k[:, :, before:], v[:, :, before:]
     step = functools.partial(attention.step, sink_logits=sink_logits)
     return step(q, new_k, new_v, cache, new, scale=scale, bias=bias)[0]
-
-
-def _split(mask: Tensor | None, before: int) -> tuple[Tensor | None, Tensor | None]:
-    return (None, None) if mask is None else (mask[:, :before], mask[:, before:])

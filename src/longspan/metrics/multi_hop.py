@@ -13,14 +13,9 @@ from typing import NamedTuple
 from longspan.metrics.answers import normalize_squad_answer
 from longspan.metrics.base import register_percentage
 
-JOINT_F1 = register_percentage("joint_f1", "Joint F1", ("joint_f1", "questions"))
-JOINT_EXACT_MATCH = register_percentage(
-    "joint_exact_match", "Joint exact match", ("joint_exact_match", "questions")
-)
-SUPPORT_F1 = register_percentage("support_f1", "Support F1", ("support_f1", "questions"))
-SUPPORT_EXACT_MATCH = register_percentage(
-    "support_exact_match", "Support exact match", ("support_exact_match", "questions")
-)
+for _title in ("Joint F1", "Joint exact match", "Support F1", "Support exact match"):
+    _name = _title.lower().replace(" ", "_")
+    register_percentage(_name, _title, (_name, "questions"))
 
 # Normalized answers that are right or wrong as a whole.
 _WHOLE = frozenset(("yes", "no", "noanswer"))

@@ -81,7 +81,7 @@ class AttentionSpans:
         samples: sequences analyzed; a pair has two, a text in several windows the first one.
         available: sequences of the split.
         mean_length: real tokens per sample.
-        uniform: span of uniform attention on the samples.
+        uniform: span of uniform attention on the samples; of a causal model, of causal attention.
         negative: share of the weights' absolute sum that is negative.
         mean: mean over layers and heads.
         layers: mean over heads, by layer.

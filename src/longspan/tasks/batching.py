@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from longspan.data.sampling import random_stream
 from longspan.data.store import Examples, Ragged
 from longspan.errors import OptionError
 from longspan.shapes import Bool, Float, Int
@@ -104,8 +105,7 @@ def training_rows(count: int, batch_size: int, seed: int, start: int) -> Iterato
     per_epoch = count // batch_size
     epoch, first = divmod(start, per_epoch)
     while True:
-        stream = np.random.SeedSequence([seed, epoch])
-        order = np.random.Generator(np.random.PCG64(stream)).permutation(count)
+        order = random_stream(seed, epoch).permutation(count)
         for number in range(first, per_epoch):
             yield order[number * batch_size : (number + 1) * batch_size]
         epoch, first = epoch + 1, 0
@@ -116,8 +116,7 @@ def sample_rows(size: int, count: int) -> np.ndarray:
 
     A larger sample contains the smaller ones.
     """
-    generator = np.random.Generator(np.random.PCG64(SAMPLE_SEED))
-    return np.sort(generator.permutation(size)[:count])
+    return np.sort(random_stream(SAMPLE_SEED).permutation(size)[:count])
 
 
 def evaluation_rows(

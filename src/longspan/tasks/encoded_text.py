@@ -11,7 +11,7 @@ from pydantic import Field, PositiveInt
 
 from longspan.bounds import MOST_EXAMPLES
 from longspan.config import Length, setting, settings
-from longspan.data.sampling import MAX_IDS
+from longspan.data.sampling import MAX_IDS, random_stream
 from longspan.data.store import Examples, Ragged
 from longspan.data.tokenizers import (
     UNKNOWN,
@@ -343,7 +343,6 @@ def sample_balanced(
                 f"{split}={count} needs {class_count} {class_names[label]}, there are "
                 f"{len(class_rows)}; use {2 * len(class_rows)} or less"
             )
-        sequence = np.random.SeedSequence([*stream, label])
-        order = np.random.Generator(np.random.PCG64(sequence)).permutation(len(class_rows))
+        order = random_stream(*stream, label).permutation(len(class_rows))
         samples.append(class_rows[order[:class_count]])
     return np.sort(np.concatenate(samples))

@@ -19,6 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from longspan.data.sampling import random_stream
 from longspan.data.store import Ragged
 from longspan.errors import OptionError
 from longspan.shapes import Int
@@ -80,7 +81,7 @@ class Masking:
         for row, count in enumerate(real.sum(1).tolist()):
             # without padding, whose width is that of the batch
             line = ids[row : row + 1, :count]
-            draws = _generator(zlib.crc32(np.ascontiguousarray(line, "<i8").data))
+            draws = random_stream(_STREAM, zlib.crc32(np.ascontiguousarray(line, "<i8").data))
             row_inputs, row_targets = self.apply(line, np.ones_like(line, bool), draws)
             inputs[row, :count], targets[row, :count] = row_inputs[0], row_targets[0]
         return inputs, targets
@@ -167,7 +168,7 @@ def mask_rows(
     if draw is None:
         inputs, targets = masking.apply_by_example(ids, real)
     else:
-        inputs, targets = masking.apply(ids, real, _generator(*draw))
+        inputs, targets = masking.apply(ids, real, random_stream(_STREAM, *draw))
     return Batch(
         inputs=text_inputs(torch.from_numpy(inputs), real),
         targets=torch.from_numpy(targets),
@@ -186,8 +187,3 @@ def _pad(
     for line, row, length in zip(ids, rows, lengths.tolist(), strict=True):
         line[len(before) : length] = tokens[row]
     return ids, np.arange(ids.shape[1]) < lengths[:, None]
-
-
-def _generator(*stream: int) -> np.random.Generator:
-    """Return the random numbers of the masks of a batch, or of an example."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([_STREAM, *stream])))

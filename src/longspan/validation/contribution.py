@@ -45,14 +45,12 @@ def _check_settings(files: Files) -> Iterator[Finding]:
     """Check seeds and baseline of each task under a protocol and a budget."""
     groups: dict[tuple[str, str, str], list[RecordFile[Result]]] = {}
     for file in files:
-        groups.setdefault(_setting(file.record), []).append(file)
+        config = file.record.config
+        setting = (file.record.protocol, repr(config.task.key), repr(config.budget))
+        groups.setdefault(setting, []).append(file)
     for group in groups.values():
         yield from _check_seeds(group)
         yield from _check_baseline(group)
-
-
-def _setting(record: Result) -> tuple[str, str, str]:
-    return record.protocol, repr(record.config.task.key), repr(record.config.budget)
 
 
 def _check_record(file: RecordFile[Result]) -> Iterator[Finding]:

@@ -29,7 +29,7 @@ from longspan.results.document_scores import THRESHOLD
 from longspan.tasks.base import Split
 from longspan.tasks.documents.coverage import Coverage
 from longspan.tasks.documents.own_texts import OwnTexts
-from longspan.tasks.documents.tfidf import Baseline, fit_baseline
+from longspan.tasks.documents.tfidf import fit_baseline
 from longspan.training.arguments import model_inputs
 
 _TFIDF = "TF-IDF"
@@ -82,10 +82,10 @@ def score_documents(
     metrics = choose_metrics(metric, kind)
     scored = _Scored(targets[split], kind, task.description.classes, metrics, threshold)
     scores, texts = predict_split(run, split), {x: y.texts for x, y in splits.items()}
-    baseline = _fit_baseline(task, texts, targets, split, scored)
+    strength, baseline_scores, seconds = _fit_baseline(task, texts, targets, split, scored)
     rows = [
         _row(run.result.row_name, _options(run), scores, run.result.seconds, scored),
-        _row(_TFIDF, {"C": baseline.strength}, baseline.scores, baseline.seconds, scored),
+        _row(_TFIDF, {"C": strength}, baseline_scores, seconds, scored),
         _row("constant", {}, _constant(targets["train"], scored), 0, scored),
     ]
     result = DocumentScores(
@@ -98,7 +98,7 @@ def score_documents(
         class_weights=task.options.class_weights,
         threshold=threshold,
         rows=rows,
-        **_sign_test(*_count_fewer_errors(scores, baseline.scores, scored)),
+        **_sign_test(scores, baseline_scores, scored),
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
     result.save(record.parent)
@@ -111,8 +111,8 @@ def _fit_baseline(
     targets: dict[Any, np.ndarray],
     split: Split,
     scored: _Scored,
-) -> Baseline:
-    """Return TF-IDF's predictions of a split, selected on validation by the main metric."""
+) -> tuple[float, np.ndarray, float]:
+    """Fit TF-IDF, selected on validation by the main metric; see `fit_baseline`."""
     name, weights = scored.metrics[0], task.options.class_weights
 
     def value(y: np.ndarray, p: np.ndarray) -> float:
@@ -197,17 +197,12 @@ def _constant(train: np.ndarray, scored: _Scored) -> np.ndarray:
     return np.broadcast_to(shares, (count, len(shares)))
 
 
-def _sign_test(better: int, worse: int) -> dict[str, Any]:
+def _sign_test(first: np.ndarray, second: np.ndarray, scored: _Scored) -> dict[str, Any]:
     """Return the fields of the sign test over documents; of classes, it is McNemar's exact test.
 
+    The documents are those on which the first has fewer errors, and those on which the second has.
     Without a p-value both are equally wrong on every document.
     """
-    p = float(stats.binomtest(better, better + worse).pvalue) if better + worse else None
-    return {"p_value": p, "fewer_errors": [better, worse]}
-
-
-def _count_fewer_errors(first: np.ndarray, second: np.ndarray, scored: _Scored) -> tuple[int, int]:
-    """Return the documents on which the first has fewer errors, and those of the second."""
     errors = []
     for scores in (first, second):
         predicted = predict_targets(scores, scored.kind, scored.threshold)
@@ -217,7 +212,9 @@ def _count_fewer_errors(first: np.ndarray, second: np.ndarray, scored: _Scored) 
             else predicted != scored.targets
         )
         errors.append(wrong if wrong.ndim == 1 else wrong.sum(1))
-    return int((errors[0] < errors[1]).sum()), int((errors[0] > errors[1]).sum())
+    better, worse = int((errors[0] < errors[1]).sum()), int((errors[0] > errors[1]).sum())
+    p = float(stats.binomtest(better, better + worse).pvalue) if better + worse else None
+    return {"p_value": p, "fewer_errors": [better, worse]}
 
 
 def _options(run: FinishedRun) -> dict[str, Any]:

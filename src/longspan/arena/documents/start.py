@@ -62,8 +62,7 @@ def open_start(
     config = start.config
     # A learned vocabulary depends on the length of its texts.
     is_learned = not isinstance(start.vocabulary, str) or start.vocabulary == "characters"
-    is_fixed = config.position_encoding != "learned" or config.is_decoder
-    if choices.extend_positions or is_fixed or is_learned:
+    if choices.extend_positions or config.is_decoder or is_learned:
         return start, choices
     length = choices.changes.get(_LENGTH) or _fitting_length(
         document_lengths(task, start.vocabulary), config.max_position_embeddings
@@ -72,7 +71,7 @@ def open_start(
     if length <= config.max_position_embeddings or sized:
         return start, choices
     logger.info(
-        "the %d positions of %s are tiled to %d, which the documents need",
+        "the %d positions of %s are extended to %d, which the documents need",
         config.max_position_embeddings,
         source,
         length,

@@ -33,11 +33,6 @@ def _corpora() -> tuple[str, ...]:
     return tuple(sorted(x for x, cls in TASKS.items() if cls.info.head in LANGUAGE_MODELING))
 
 
-def _other_tasks() -> tuple[str, ...]:
-    """Return the names of all tasks but corpora."""
-    return tuple(sorted(TASKS.keys() - set(_corpora())))
-
-
 def imports() -> tuple[str, ...]:
     """Return the names of the imports with targets."""
     return tuple(imported_names(OwnTexts, OwnSummaries, OwnQuestions, BeirTask))
@@ -50,11 +45,6 @@ def _positions(task: str) -> dict[str, dict[str, Any]]:
     """
     is_stream = TASKS[task].info.head == "causal_lm"
     return {"model": {"position": "rotary"}} if is_stream else {}
-
-
-def _epochs_of_task(task: str, **limits: int) -> dict[str, dict[str, Any]]:
-    """Return the steps of a task; see `_steps`."""
-    return {"training": _steps(build(task, {}).sizes["train"], **limits)}
 
 
 def _import_values(task: str, **limits: int) -> dict[str, dict[str, Any]]:
@@ -138,6 +128,10 @@ COMPUTED: dict[
     str, tuple[Callable[[], tuple[str, ...]], Callable[..., Tables], tuple[str, ...]]
 ] = {
     "corpora": (_corpora, _positions, ()),
-    "tasks": (_other_tasks, _epochs_of_task, (*_LIMITS, "unknown")),
+    "tasks": (
+        lambda: tuple(sorted(TASKS.keys() - set(_corpora()))),
+        lambda task, **limits: {"training": _steps(build(task, {}).sizes["train"], **limits)},
+        (*_LIMITS, "unknown"),
+    ),
     "imports": (imports, _import_values, _LIMITS),
 }

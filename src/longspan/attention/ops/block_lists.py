@@ -196,7 +196,7 @@ def block_list_attention(
         count = count_blocks(shared.k.shape[2], block)
         behind = torch.arange(blocks, blocks + count, device=q.device)
         places = torch.cat([places, behind.expand(*places.shape[:3], -1)], 3)
-        mask = join_masks(mask, pad_to_blocks(shared.real, block, 1)[:, None, None, None])
+        mask = join_masks(mask, pad_to_blocks(shared.real_keys, block, 1)[:, None, None, None])
         k, v = (
             torch.cat([x, pad_to_blocks(y, block, 2)], 2) for x, y in ((k, shared.k), (v, shared.v))
         )

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from longspan.attention.derivatives import LinearFunction, apply_function, values_of
 from longspan.attention.inputs import Inputs
+from longspan.attention.masking import both_masks
 from longspan.attention.ops.open_sizes import fit_block
 from longspan.attention.ops.softmax import softmax_attention
 from longspan.attention.relative_bias import RelativeBias
@@ -17,16 +18,17 @@ from longspan.errors import InputError
 
 
 def combine_global_masks(fixed: tuple[int, ...], x: Inputs) -> Tensor | None:
-    """Return the mask of global tokens, from fixed positions and the caller; real tokens only."""
-    B, _, T, _ = x.q.shape
+    """Return the mask of global tokens: those at fixed positions, and real ones of the caller.
+
+    A token at a fixed position attends to all even if the key mask hides it as a key.
+    """
+    B, _, T, _ = x.k.shape
     inside = [p for p in fixed if p < T]
     if x.global_mask is None and not inside:
         return None
-    joined = torch.zeros(B, T, dtype=torch.bool, device=x.q.device)
+    joined = torch.zeros(B, T, dtype=torch.bool, device=x.k.device)
     joined[:, inside] = True
-    if x.global_mask is not None:
-        joined = joined | x.global_mask
-    return joined if x.key_mask is None else joined & x.key_mask
+    return joined if x.global_mask is None else joined | both_masks(x.global_mask, x.key_mask)
 
 
 class _Take(LinearFunction):
@@ -85,11 +87,15 @@ def _batch(index: Tensor) -> Tensor:
 class GlobalTokens:
     """Global tokens of a batch, packed to `count`, at least the maximum number per row."""
 
-    def __init__(self, is_global: Tensor, count: int, k: Tensor, v: Tensor):
+    def __init__(
+        self, is_global: Tensor, count: int, k: Tensor, v: Tensor, key_mask: Tensor | None
+    ):
         self.is_global = is_global
         # A stable sort moves the global positions to the front and keeps their order.
         self.index = torch.argsort(is_global.byte(), dim=1, descending=True, stable=True)[:, :count]
         self.real = is_global.gather(1, self.index)
+        keys = is_global if key_mask is None else is_global & key_mask
+        self.real_keys = keys.gather(1, self.index)
         self.k, self.v = self.gather(k), self.gather(v)
 
     def gather(self, x: Tensor) -> Tensor:
@@ -122,7 +128,7 @@ class GlobalTokens:
 
     def slot_mask(self, T: int, causal: bool) -> Tensor:
         """Return the tokens that each of T queries may attend, (B, 1, T or 1, G)."""
-        real = self.real[:, None, None]
+        real = self.real_keys[:, None, None]
         if not causal:
             return real
         position = torch.arange(T, device=self.index.device)[:, None]
@@ -145,7 +151,7 @@ def gather_global_tokens(
     if is_global is None:
         return None
     count = count_slots(is_global, len(fixed), x.global_mask, most)
-    return GlobalTokens(is_global, count, x.k, x.v) if count else None
+    return GlobalTokens(is_global, count, x.k, x.v, x.key_mask) if count else None
 
 
 def count_slots(is_global: Tensor, fixed: int, global_mask: Tensor | None, most: int | None) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from longspan.attention.masking import join_masks
+from longspan.attention.masking import is_true, join_masks
 from longspan.attention.ops.fused import has_fused_kernel, kernel_bias
 from longspan.attention.ops.key_sets import KeySet, Piece
 from longspan.attention.ops.open_sizes import resize
@@ -113,11 +113,12 @@ def _gather(x: Tensor, extra: Tensor | None, keys: KeySet, piece: Piece) -> Tens
 
 
 class _Biases:
-    """Biases of pieces, for both passes. Where all keys are real some are alike and are kept."""
+    """Biases of pieces, for both passes. Those whose keys are all real are alike and are kept."""
 
     def __init__(self, keys: KeySet, real: Tensor | None, extra: Tensor | None, q: Tensor):
         self.keys, self.extra, self.dtype = keys, extra, q.dtype
         self.is_plain = real is None and extra is None
+        self.allows_extra = extra is None or is_true(extra)
         self.cached: dict[tuple[int, ...], tuple[Tensor | None, Tensor | None]] = {}
         # Without a mask, keys count if they are inside the row.
         rows = q.new_ones(1, 1, 1, dtype=torch.bool).expand(len(q), 1, q.shape[2])[..., None]
@@ -129,7 +130,7 @@ class _Biases:
         N is 1 if all blocks have the same. Instead of a bias, None says that all pairs are allowed;
         instead of the queries, that all attend.
         """
-        if not self.is_plain:
+        if not (self.is_plain or self._has_every_key(piece)):
             return self._gather(piece)
         place = self.keys.place(piece)
         if place not in self.cached:
@@ -137,6 +138,10 @@ class _Biases:
                 self.cached.pop(next(iter(self.cached)))
             self.cached[place] = self._gather(piece if place else piece.first())
         return self.cached[place]
+
+    def _has_every_key(self, piece: Piece) -> bool:
+        """Return whether all keys of a piece count, so that its pairs are those of its place."""
+        return self.allows_extra and is_true(self.keys.gather(self.real, piece))
 
     def _gather(self, piece: Piece) -> tuple[Tensor | None, Tensor | None]:
         mask = self.keys.mask(self.real, piece)

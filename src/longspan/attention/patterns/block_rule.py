@@ -66,6 +66,7 @@ class BlockRule:
             return self.mask(draws, real, is_global).int()
         none: list[list[list[int]]] = [[[] for _ in rows] for rows in draws]
         counts, b = self.mask(none, real, is_global).int(), self.block
+        is_global = is_global & real
         again = (~is_global[:, None] & ~is_global & real).int()
         blocks = int(self.num_blocks(len(real), real[None], real.device))
         for head_counts, rows in zip(counts, draws, strict=True):
@@ -94,7 +95,7 @@ class BlockRule:
         ends = {0} if self.first else set()
         ends |= {blocks - 1} if self.last else set()
         inside = torch.tensor([t < g or place[t] in ends for t in range(T)])
-        is_global = (inside | is_global) & real
+        is_global = inside | (is_global & real)
         mask = (mask | is_global | is_global[:, None]) & real
         return mask.tril() if self.causal else mask
 

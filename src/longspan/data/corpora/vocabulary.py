@@ -1,7 +1,7 @@
 """Vocabulary of a corpus, chosen at the import, and a check of the tokens of its documents."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from longspan.data.corpora.request import CorpusRequest
 from longspan.data.corpora.survey import Survey
 from longspan.data.corpora.tokenizing import separator_id, surveyed_documents
 from longspan.data.own_splits import TRAIN
-from longspan.data.sources.documents import CorpusSource, Document
+from longspan.data.sources.documents import CorpusSource
 from longspan.data.stream_vocabularies import (
     ByteVocabulary,
     CharacterVocabulary,
@@ -38,9 +38,14 @@ def choose_tokenizer(
     else:
         progress("training the tokenizer", 0, 0)
         documents = surveyed_documents(sources, request.form, survey)
-        fast = train_tokenizer(
-            _training_parts(documents, survey), vocab_size=request.vocab_size, kind=request.kind
+        # Held-out documents are read too, as the order requires.
+        texts = (
+            part
+            for row, document in documents
+            for part in document.parts
+            if survey.splits[row] == TRAIN
         )
+        fast = train_tokenizer(texts, vocab_size=request.vocab_size, kind=request.kind)
         name = f"{request.kind} of {request.vocab_size} ids"
         tokenizer = WordPieceTokenizer(name, "", fast)
     if request.objective == "masked":
@@ -98,11 +103,3 @@ class PartsCheck:
             )
         self.parts += 1
         self.changed += text not in (round_trip, f" {round_trip}")
-
-
-def _training_parts(documents: Iterable[tuple[int, Document]], survey: Survey) -> Iterator[str]:
-    """Yield the parts of training documents; held-out ones are read, as the order requires."""
-    for row, document in documents:
-        for part in document.parts:
-            if survey.splits[row] == TRAIN:
-                yield part

@@ -202,7 +202,8 @@ def parse_classes(texts: Sequence[str], where: str) -> Targets:
     names = [
         name if name in spellings else variants[0] for name, variants in variants_by_name.items()
     ]
-    names.sort(key=_numerical(names) or str)
+    are_numbers = all(math.isfinite(_number(name)) for name in names)
+    names.sort(key=lambda name: (float(name) if are_numbers else 0.0, name))
     if len(names) < 2:
         raise DataError(f"{where} has one class ({names[0]!r}); expected two or more")
     if len(names) > max(_FEW_CLASSES, len(texts) // 2):
@@ -262,13 +263,6 @@ def parse_numbers(texts: Sequence[str], where: str, places: Sequence[str]) -> Ta
             "beyond floating point; write them in another unit"
         )
     return Targets(numbers)
-
-
-def _numerical(texts: Sequence[str]):
-    """Return a sort key by number and then by text, if all texts are numbers."""
-    if all(math.isfinite(_number(text)) for text in texts):
-        return lambda text: (float(text), text)
-    return None
 
 
 def _number(text: str) -> float:

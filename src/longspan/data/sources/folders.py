@@ -83,14 +83,12 @@ def find_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     candidates = (x for x in path.rglob("*") if x.is_file() and x.name not in _DESCRIPTIONS)
-    visible = [x for x in candidates if not _is_hidden(x.relative_to(path))]
+    visible = [
+        x for x in candidates if not any(part.startswith(".") for part in x.relative_to(path).parts)
+    ]
     if not visible:
         raise DataError(f"{path} has no files; pass a folder of text, JSONL or parquet files")
     return sorted(visible)
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
 
 
 def find_split_folders(folder: Path) -> dict[int, Path]:

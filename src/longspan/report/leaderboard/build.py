@@ -1,7 +1,7 @@
 """Leaderboards from records: one for each protocol and budget."""
 
 import statistics
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from longspan.errors import DataError
@@ -150,7 +150,12 @@ def _outcomes(
 ) -> list[Outcome]:
     """Return the runs of a row on each task."""
     finished = dict(grouping.group_runs(group[0], lambda run: places[grouping.data_of(run)]))
-    lost = dict(grouping.group_runs(group[1], _column_of_failure(columns, finished)))
+    # Failures record no checksum; of several columns theirs is the first in which the row has runs.
+    order = sorted(columns, key=lambda key: key not in finished)
+    first = {key[:2]: key for key in reversed(order)}
+    lost = dict(
+        grouping.group_runs(group[1], lambda one: first.get((one.task, one.config.task.version)))
+    )
     return [
         (
             sorted(finished.get(key, []), key=lambda run: run.seed),
@@ -186,18 +191,6 @@ def _has_score(runs: Sequence[Result], failures: Sequence[Failure]) -> bool:
 def scores_of(runs: Sequence[Result]) -> list[float]:
     """Return the test score of each run."""
     return [run.score("test") for run in runs]
-
-
-def _column_of_failure(
-    columns: dict[Data, TaskColumn], finished: Collection[Data]
-) -> Callable[[Failure], Data | None]:
-    """Return a function from a failure, which records no checksum, to the column of its task.
-
-    Of several columns it is the first in which the row has runs.
-    """
-    order = sorted(columns, key=lambda key: key not in finished)
-    places = {key[:2]: key for key in reversed(order)}
-    return lambda failure: places.get((failure.task, failure.config.task.version))
 
 
 def _cell(outcome: Outcome, column: TaskColumn, pooled: SeedVariance | None) -> Cell:

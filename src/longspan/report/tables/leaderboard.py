@@ -127,9 +127,11 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
     """
     group = group or board.groups[0]
     columns, used = _columns(board, group), {note for row in group.rows for note in row.notes}
+    title = f"{board.title} with {group.overrides}" if group.overrides else board.title
+    scores = "scores" if board.metric is None else metric_name(board.metric)
     table = make_table(
         f"{board.title}-leaderboard {group.overrides}",
-        _title(board, group),
+        f"Leaderboard of {title}: test {scores}",
         columns,
         group.rows,
         metric=board.metric,
@@ -150,12 +152,6 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
             for row in group.rows
         ),
     )
-
-
-def _title(board: Leaderboard, group: RowGroup) -> str:
-    name = f"{board.title} with {group.overrides}" if group.overrides else board.title
-    scores = "scores" if board.metric is None else metric_name(board.metric)
-    return f"Leaderboard of {name}: test {scores}"
 
 
 def _columns(board: Leaderboard, group: RowGroup) -> list[Column]:

@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -19,20 +19,6 @@ _MAX_ITERATIONS = 1_000
 Texts = Sequence[tuple[str, ...]]  # a text each, or the texts of a pair
 
 
-class Baseline(NamedTuple):
-    """Predictions of the linear model that is best on validation.
-
-    Attributes:
-        strength: inverse strength of its regularization, one of `STRENGTHS`.
-        scores: probabilities of the classes of the scored texts, (N, C), or numbers, (N,).
-        seconds: time of fitting all of them, and of the predictions.
-    """
-
-    strength: float
-    scores: np.ndarray
-    seconds: float
-
-
 def fit_baseline(
     train: tuple[Texts, np.ndarray],
     validation: tuple[Texts, np.ndarray],
@@ -42,7 +28,7 @@ def fit_baseline(
     num_classes: int,
     has_words: bool = True,
     class_weight: str | None = None,
-) -> Baseline:
+) -> tuple[float, np.ndarray, float]:
     """Fit a linear model on TF-IDF features; validation selects its regularization.
 
     Args:
@@ -54,6 +40,10 @@ def fit_baseline(
         has_words: words are features; False: pairs of characters, of scripts without spaces.
         class_weight: "balanced" to weight classes by their inverse frequency; None: equally.
 
+    Returns:
+        Inverse strength of the regularization, one of `STRENGTHS`; probabilities of the classes of
+        the scored texts, (N, C), or numbers, (N,); and the seconds of fitting and prediction.
+
     Raises:
         DataError: the training texts have no word.
     """
@@ -63,7 +53,7 @@ def fit_baseline(
     fitted = [_fit_linear(x, train[1], c, num_classes, class_weight) for c in STRENGTHS]
     values = [better(validation[1], model(held_out)) for model in fitted]
     best = int(np.argmax(values))
-    return Baseline(STRENGTHS[best], fitted[best](scored), time.perf_counter() - started)
+    return STRENGTHS[best], fitted[best](scored), time.perf_counter() - started
 
 
 def _fit_features(texts: Texts, has_words: bool) -> Callable[[Texts], Any]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from longspan.data.sampling import random_stream
 from longspan.data.store import Examples
 from longspan.tasks.language.windows import check_rows, document_bounds
 
@@ -100,8 +101,10 @@ def training_walks(
     per_epoch = len(segments) // batch_size
     epoch, first = divmod(start, per_epoch)
     while True:
-        walks = _shuffle_documents(segments.documents, seed, epoch)
-        walks = walks[: per_epoch * batch_size].reshape(batch_size, per_epoch)
+        # Documents are in a drawn order, the rows of each in theirs.
+        place = random_stream(seed, epoch).permutation(int(segments.documents[-1]) + 1)
+        order = np.argsort(place[segments.documents], kind="stable")
+        walks = order[: per_epoch * batch_size].reshape(batch_size, per_epoch)
         for number in range(first, per_epoch):
             rows = walks[:, number]
             continues = np.zeros(batch_size, bool)
@@ -135,11 +138,3 @@ def evaluation_walks(
         if number > start:
             continues = segments.follows(batch_rows, rows[batch_firsts + number - 1])
         yield batch_rows, continues
-
-
-def _shuffle_documents(documents: np.ndarray, seed: int, epoch: int) -> np.ndarray:
-    """Return all rows, those of a document in their order, the documents in a drawn order."""
-    stream = np.random.SeedSequence([seed, epoch])
-    count = int(documents[-1]) + 1
-    place = np.random.Generator(np.random.PCG64(stream)).permutation(count)
-    return np.argsort(place[documents], kind="stable")

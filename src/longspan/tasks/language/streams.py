@@ -17,6 +17,7 @@ from torch import Tensor
 from longspan.attention import MECHANISMS
 from longspan.config import Length, NumExamples, setting, settings
 from longspan.data.cache import BuiltDataset
+from longspan.data.sampling import random_stream
 from longspan.data.stream_vocabularies import StreamVocabulary
 from longspan.errors import OptionError
 from longspan.metrics import Metric
@@ -200,7 +201,7 @@ class StreamTask(Task):
         """Return segments that follow each other, from a random one on, so that state passes on."""
         size = self.size(split)
         count = min(count, size)
-        first = np.random.default_rng(SAMPLE_SEED).integers(size - count + 1)
+        first = random_stream(SAMPLE_SEED).integers(size - count + 1)
         return np.arange(first, first + count)
 
     def _make_batch(self, segments: Segments, rows: np.ndarray, continues: np.ndarray) -> Batch:

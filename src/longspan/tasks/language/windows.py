@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from longspan.data.sampling import random_stream
 from longspan.data.store import Examples, Ragged
 
 _CYCLE = 1_000  # examples in which sources have their exact shares
@@ -106,14 +107,15 @@ def weighted_rows(
         for slot in range(batch_size):
             if place // _CYCLE != cycle:
                 cycle = place // _CYCLE
-                order = _permutation((seed, 0, cycle), np.repeat(np.arange(len(counts)), counts))
+                sources_of = np.repeat(np.arange(len(counts)), counts)
+                order = random_stream(seed, 0, cycle).permutation(sources_of)
             within = place % _CYCLE
             source = int(order[within])
             num_draws = cycle * int(counts[source]) + int((order[:within] == source).sum())
             rows = rows_by_source[source]
             epoch, number = divmod(num_draws, len(rows))
             if epochs.get(source, (-1, rows))[0] != epoch:
-                epochs[source] = epoch, _permutation((seed, 1 + source, epoch), rows)
+                epochs[source] = epoch, random_stream(seed, 1 + source, epoch).permutation(rows)
             batch[slot] = epochs[source][1][number]
             place += 1
         yield batch
@@ -128,11 +130,6 @@ def _shares(weights: np.ndarray) -> np.ndarray:
         candidates = np.where((counts > 1) | (step > 0), step * (exact - counts), -np.inf)
         counts[int(candidates.argmax())] += step
     return counts
-
-
-def _permutation(stream: tuple[int, ...], values: np.ndarray) -> np.ndarray:
-    sequence = np.random.SeedSequence(stream)
-    return np.random.Generator(np.random.PCG64(sequence)).permutation(values)
 
 
 def document_bounds(examples: Examples) -> np.ndarray:

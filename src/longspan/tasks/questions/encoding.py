@@ -249,14 +249,10 @@ def _outcome(question: Question, is_marked: bool, is_cut: bool) -> Outcome:
         return "marked"
     if not question.references:
         return "unknown"
-    if is_cut and (question.spans or _is_mentioned(question)):
-        return "behind_cut"
-    return "not_in_context"
-
-
-def _is_mentioned(question: Question) -> bool:
-    """Return whether a reference is mentioned anywhere in a document without annotated spans."""
-    return question.spans is None and bool(find_mentions(question.context, question.references))
+    has_answer = bool(question.spans)
+    if is_cut and question.spans is None:
+        has_answer = bool(find_mentions(question.context, question.references))
+    return "behind_cut" if is_cut and has_answer else "not_in_context"
 
 
 SpanLogits = Float[Tensor, "B 2 T"]

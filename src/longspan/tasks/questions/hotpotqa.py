@@ -229,16 +229,6 @@ def read_selection(path: Path) -> dict[str, list[str]]:
     return selection
 
 
-def _selection_sha256(path: Path) -> str:
-    """Return the sha256 of the files of a selection, whatever their names are.
-
-    Raises:
-        DataError: a file is missing.
-    """
-    digests = sorted(file_sha256(file) for file in _selection_files(path))
-    return hashlib.sha256("".join(digests).encode()).hexdigest()
-
-
 def _selection_files(path: Path) -> list[Path]:
     """Return the files of a selection."""
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
@@ -482,12 +472,20 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         return find_json_files(data, FILES, self.info.name, "hotpotqa", splits)
 
     def data_options(self) -> dict[str, Any]:
-        """Return the options that decide the built data; a selection is known by its sha256."""
+        """Return the options that decide the built data; a selection is known by its sha256.
+
+        The names of its files do not count.
+
+        Raises:
+            DataError: a file of the selection is missing.
+        """
         options = super().data_options()
         path = self.options.selection
         if path is None:
             return options | {"paragraphs": None}
-        return options | {"selection": f"sha256:{_selection_sha256(Path(path))}"}
+        digests = sorted(file_sha256(file) for file in _selection_files(Path(path)))
+        digest = hashlib.sha256("".join(digests).encode()).hexdigest()
+        return options | {"selection": f"sha256:{digest}"}
 
     def read(
         self, data: Path | None, reports: Mapping[Split, Report]

@@ -28,6 +28,7 @@ from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.data.json_files import field, load_list
 from longspan.data.own_splits import VALIDATION
+from longspan.data.sampling import random_stream
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.data.store import Examples
 from longspan.errors import DataError, MissingSourceError, OptionError
@@ -356,7 +357,7 @@ class WikiHop(PieceTask):
         labels = examples.labels[rows].astype(np.int64)
         all_parts = [self._parts(examples, row) for row in rows.tolist()]
         if draw is not None and self.options.shuffle:
-            stream = np.random.default_rng([*draw, _SHUFFLING])
+            stream = random_stream(*draw, _SHUFFLING)
             shuffled = [
                 shuffle_parts(parts, int(label), stream)
                 for parts, label in zip(all_parts, labels, strict=True)

@@ -18,6 +18,7 @@ from torch import Tensor
 from longspan.bounds import MOST_EXAMPLES
 from longspan.config import Length, setting, settings
 from longspan.data.own_splits import SPLITS
+from longspan.data.sampling import random_stream
 from longspan.data.store import Examples, Ragged, SequenceWriter
 from longspan.data.tokenizers import Tokenizer
 from longspan.errors import OptionError
@@ -250,8 +251,7 @@ class RankingTask(EncodedTextTask):
         batch = self._collate_texts("query_", examples, rows, self.options.query_length)
         if draw is None:
             return batch
-        draws = np.random.Generator(np.random.PCG64(np.random.SeedSequence([*draw, _DRAW])))
-        positives, negatives = self._draw_documents(examples, rows, draws)
+        positives, negatives = self._draw_documents(examples, rows, random_stream(*draw, _DRAW))
         numbers = np.concatenate((positives[:, None], negatives), axis=1)
         documents = self._collate_texts("document_", self._documents, positives, self.length)
         inputs = {

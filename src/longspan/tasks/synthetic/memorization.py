@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import PositiveInt
 
 from longspan.config import Length, NumExamples, setting, settings
-from longspan.data.sampling import CHUNK_SIZE, TokensAndTargets, check_vocab_size
+from longspan.data.sampling import CHUNK_SIZE, TokensAndTargets, check_vocab_size, random_stream
 from longspan.errors import OptionError
 from longspan.tasks.base import Split
 from longspan.tasks.info import TaskInfo, published_scores
@@ -55,9 +55,8 @@ class MemorizationOptions(GeneratedOptions):
     @property
     def facts(self) -> np.ndarray:
         """Value of each key."""
-        sequence = np.random.SeedSequence([self.seed, *b"memorization facts"])
-        generator = np.random.Generator(np.random.PCG64(sequence))
-        return generator.permutation(self.values)[: self.keys]
+        draws = random_stream(self.seed, *b"memorization facts")
+        return draws.permutation(self.values)[: self.keys]
 
 
 @register
