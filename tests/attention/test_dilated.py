@@ -120,7 +120,7 @@ def test_heads_that_share_a_dilation_run_in_one_call(monkeypatch):
 
     calls, original = [], blocks._block_rows
     monkeypatch.setattr(
-        blocks, "_block_rows", lambda q, *rest: calls.append(q.shape[1]) or original(q, *rest)
+        blocks, "_block_rows", lambda x, *rest: calls.append(x.q.shape[1]) or original(x, *rest)
     )
     attention = dilated(heads=6, window=3, dilation=[2, 1, 2, 1, 1, 7])
     attention.backend = "torch"  # so short an input would run densely

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from contract import assert_near, check_contract, full_and_causal, key_masks, qkv
 
 from longspan import build
+from longspan.attention import Inputs
 from longspan.attention.ops.blocks import SharedKeys, pattern_attention
 from longspan.attention.patterns import BlockWindow, Causal, Global, Window
 
@@ -251,7 +252,7 @@ def test_shared_keys_join_the_softmax_of_a_pattern(pattern, per_query):
     real = key_masks(T)["holes"]
     k, v = (x * real[:, None, :, None] for x in (k, v))
     shared_keys = SharedKeys(far_k, far_v, mask)
-    out = pattern_attention(q, k, v, pattern, real, None, shared_keys)
+    out = pattern_attention(Inputs(q, k, v, real), pattern, shared_keys)
     not_global = [t for t in range(T) if t not in pattern.layout.globals]
     near = pattern.dense(T) & real[:, None, None, :]
     allowed = torch.cat([near.expand(3, 1, T, T), mask.expand(3, 1, T, 5)], -1)

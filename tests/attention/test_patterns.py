@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from flop_counter import flop_counter
-from longspan.attention import patterns
+from longspan.attention import Inputs, patterns
 from longspan.attention.ops.blocks import pattern_attention
 from longspan.attention.ops.softmax import softmax_reference
 from longspan.attention.patterns import (
-    BlockNeighbors,
     BlockWindow,
     Both,
     Causal,
@@ -33,8 +32,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 windows = st.builds(
     Window, st.integers(0, 6), st.none() | st.integers(0, 6), dilation=st.integers(1, 4)
 )
-block_windows = st.builds(BlockWindow, st.integers(1, 9), st.integers(0, 12)) | st.builds(
-    BlockNeighbors, st.integers(1, 6), st.integers(0, 3), st.integers(0, 3)
+block_windows = st.builds(
+    BlockWindow, st.integers(1, 9), st.integers(0, 12), st.none() | st.integers(0, 12)
 )
 global_sets = st.lists(st.integers(0, 45), min_size=1, max_size=3, unique=True).map(
     lambda positions: Global(tuple(positions))
@@ -70,12 +69,9 @@ def contains_pair(pattern, q, kv):
         steps = range(-pattern.left, after + 1)
         return any(kv == q + step * pattern.dilation for step in steps)
     if isinstance(pattern, BlockWindow):
-        first = math.floor(q / pattern.block) * pattern.block - pattern.overlap
-        return kv in range(first, first + pattern.block + 2 * pattern.overlap)
-    if isinstance(pattern, BlockNeighbors):
-        own = math.floor(q / pattern.block)
-        near = range(own - pattern.before, own + pattern.after + 1)
-        return math.floor(kv / pattern.block) in near
+        first = math.floor(q / pattern.block) * pattern.block
+        after = pattern.overlap if pattern.right is None else pattern.right
+        return kv in range(first - pattern.overlap, first + pattern.block + after)
     if isinstance(pattern, Global):
         return q in pattern.positions or kv in pattern.positions
     if isinstance(pattern, Causal):
@@ -157,7 +153,8 @@ def assert_kernel_equals_masked_softmax(pattern, T, masked, ragged, seed):
     """Compare outputs and gradients of the block kernel with masked softmax."""
     inputs, key_mask, global_mask, dense = build_case(pattern, T, masked, ragged, seed)
     inputs = [x.requires_grad_() for x in inputs]
-    actual = pattern_attention(*inputs, pattern, key_mask, global_mask)
+    x = Inputs(*inputs, key_mask, global_mask=global_mask)
+    actual = pattern_attention(x, pattern)
     expected = softmax_reference(*inputs, dense)
     actual, expected = zero_padded_rows(actual, key_mask), zero_padded_rows(expected, key_mask)
     assert_near(actual, expected, "output")
@@ -182,16 +179,17 @@ def test_block_kernel_equals_masked_softmax_with_different_heads(case, T, masked
 def test_heads_keep_their_order():
     inputs = qkv(40, H=6)
     head_patterns = (Window(1), Window(4), Window(1), Window(2, dilation=3), Window(4), Window(1))
-    out = pattern_attention(*inputs, PerHead(head_patterns), None, None)
+    out = pattern_attention(Inputs(*inputs), PerHead(head_patterns))
     for head, pattern in enumerate(head_patterns):
-        alone = pattern_attention(*(x[:, head : head + 1] for x in inputs), pattern, None, None)
+        x = Inputs(*(x[:, head : head + 1] for x in inputs))
+        alone = pattern_attention(x, pattern)
         assert_near(out[:, head : head + 1], alone, f"head {head}")
 
 
 def test_single_pattern_applies_to_any_number_of_heads():
     inputs = qkv(40)
-    out = pattern_attention(*inputs, PerHead((Window(3),)), None, None)
-    assert_near(out, pattern_attention(*inputs, Window(3), None, None), "output")
+    out = pattern_attention(Inputs(*inputs), PerHead((Window(3),)))
+    assert_near(out, pattern_attention(Inputs(*inputs), Window(3)), "output")
 
 
 def test_per_head_patterns_combine_head_by_head():
@@ -264,7 +262,7 @@ LARGE = [
 def test_block_kernel_equals_masked_softmax_over_many_blocks(pattern, T):
     for ragged in (False, True):
         inputs, _, global_mask, dense = build_case(pattern, T, False, ragged, T)
-        actual = pattern_attention(*inputs, pattern, None, global_mask)
+        actual = pattern_attention(Inputs(*inputs, global_mask=global_mask), pattern)
         assert_near(actual, softmax_reference(*inputs, dense), f"ragged globals {ragged}")
 
 
@@ -273,7 +271,7 @@ def test_work_is_linear_in_length(pattern):
     flops = []
     for T in (4096, 16384):
         with flop_counter() as counter:
-            pattern_attention(*qkv(T, B=1, H=1, D=4), pattern, None, None)
+            pattern_attention(Inputs(*qkv(T, B=1, H=1, D=4)), pattern)
         flops.append(counter.get_total_flops())
     assert flops[1] <= 1.1 * 4 * flops[0]
 
@@ -319,7 +317,7 @@ def test_module_examples_are_correct():
         (lambda: Window(-1), r"sizes >= 0 and dilation >= 1, got Window\(left=-1"),
         (lambda: Window(2, -1), r"sizes >= 0 and dilation >= 1, got Window\(left=2, right=-1"),
         (lambda: Window(2, dilation=0), r"dilation >= 1, got .*dilation=0"),
-        (lambda: BlockNeighbors(4, -1, 0), r"block >= 1 and numbers >= 0, got .*before=-1"),
+        (lambda: BlockWindow(4, 0, -1), r"block >= 1 and overlap >= 0, got .*right=-1"),
         (lambda: BlockWindow(0), r"block >= 1 and overlap >= 0, got BlockWindow\(block=0"),
         (lambda: BlockWindow(4, -1), r"block >= 1 and overlap >= 0, got .*overlap=-1"),
         (lambda: Global(()), r"distinct and >= 0, got \(\)"),

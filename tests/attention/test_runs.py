@@ -19,6 +19,7 @@ from test_fused import names_of_graph
 from torch.utils.checkpoint import checkpoint
 
 from longspan import build
+from longspan.attention import Inputs
 from longspan.attention.ops import blocks, factorized_rows, key_sets
 from longspan.attention.ops.blocks import fit_layout
 from longspan.attention.ops.key_sets import ColumnSet, RunSet
@@ -146,7 +147,7 @@ def test_empty_rows_are_zero_and_have_no_gradient(piece, dtype):
     """Here masked values are not zero, as they are where a mechanism is called."""
     mask = holed_mask("only padding", T)
     inputs = [x.to(dtype).requires_grad_() for x in qkv(T, B=2)]
-    out = blocks.pattern_attention(*inputs, Window(20), mask, None)
+    out = blocks.pattern_attention(Inputs(*inputs, mask), Window(20))
     empty = torch.zeros(2, T, dtype=torch.bool)
     empty[0, 120:170] = empty[1] = True
     assert (out.transpose(1, 2)[empty] == 0).all()

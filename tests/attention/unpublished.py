@@ -41,10 +41,9 @@ class OffByOneWindowAttention(PatternAttention):
 
     def attend_pattern(self, x):
         """Add the key of zeros as one that all blocks share."""
-        q, k, v, key_mask = x[:4]
-        one = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=q.device)
-        shared = SharedKeys(torch.zeros_like(k[:, :, :1]), torch.zeros_like(v[:, :, :1]), one)
-        return pattern_attention(q, k, v, self.pattern, key_mask, None, shared)
+        one = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=x.q.device)
+        zeros = (torch.zeros_like(y[:, :, :1]) for y in (x.k, x.v))
+        return pattern_attention(x, self.pattern, SharedKeys(*zeros, one))
 
     def attend_cached(self, x):
         """Add the key of zeros to the cached ones."""

@@ -4,7 +4,7 @@ import contextlib
 import contextvars
 import math
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -45,7 +45,7 @@ def build_within_memory(name: str, make: Callable[[], T]) -> T:
     """
     if _COUNTS_SIZES.get():
         # A mechanism that reads the values of a large tensor needs them.
-        with contextlib.suppress(RuntimeError), _OmitLargeTensors():
+        with contextlib.suppress(RuntimeError), _LargeTensors(_omit):
             return make()
     with refuse_large_tensors(name):
         return make()
@@ -64,8 +64,13 @@ def refuse_large_tensors(name: str) -> Iterator[None]:
     Raises:
         NoMemoryError: the mechanism creates such a tensor.
     """
+
+    def refuse(needed: int, kwargs: dict[str, Any]) -> dict[str, Any]:
+        check_memory(needed, f"a tensor of {name}", REMEDY)
+        return kwargs
+
     try:
-        with _RefuseLargeTensors(name):
+        with _LargeTensors(refuse):
             yield
     except (RuntimeError, MemoryError) as error:
         # The allocator refuses at once what exceeds all memory of the machine.
@@ -74,43 +79,30 @@ def refuse_large_tensors(name: str) -> Iterator[None]:
         raise
 
 
-class _RefuseLarge:
-    """Check of the size of each tensor that is created from a shape."""
+class _Creation:
+    """Other arguments, or a refusal, of large tensors that are created from a shape."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, change: Callable[[int, dict[str, Any]], dict[str, Any]]) -> None:
         super().__init__()
-        self.name = name
+        self.change = change
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Check the size before the tensor is created."""
         kwargs = kwargs or {}
         needed = _created_bytes(args, kwargs)
-        if needed > SMALL:
-            check_memory(needed, f"a tensor of {self.name}", REMEDY)
-        return func(*args, **kwargs)
-
-
-class _OmitLarge:
-    """Creation of large tensors on the meta device."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Replace the device; numbers that nothing holds need no generator."""
-        kwargs = kwargs or {}
-        if _created_bytes(args, kwargs) > SMALL:
-            kwargs = {**kwargs, "device": torch.device("meta")}
-            if "generator" in kwargs:
-                kwargs["generator"] = None
-        return func(*args, **kwargs)
+        return func(*args, **(self.change(needed, kwargs) if needed > SMALL else kwargs))
 
 
 # Torch imports its compiler where the class of a mode itself defines `__torch_dispatch__`. That
-# takes a second, and slows every call; nothing that is compiled runs in these modes.
-class _RefuseLargeTensors(_RefuseLarge, TorchDispatchMode):
-    """Dispatch mode that refuses large tensors."""
+# takes a second, and slows every call; nothing that is compiled runs in this mode.
+class _LargeTensors(_Creation, TorchDispatchMode):
+    """Dispatch mode of the creation of large tensors."""
 
 
-class _OmitLargeTensors(_OmitLarge, TorchDispatchMode):
-    """Dispatch mode that omits large tensors."""
+def _omit(needed: int, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Create a tensor on the meta device; numbers that nothing holds need no generator."""
+    kwargs = {**kwargs, "device": torch.device("meta")}
+    return {**kwargs, "generator": None} if "generator" in kwargs else kwargs
 
 
 def _created_bytes(args: tuple, kwargs: dict) -> int:

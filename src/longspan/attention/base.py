@@ -26,7 +26,7 @@ from longspan.attention.grouped_heads import (
 )
 from longspan.attention.hooks import MechanismHooks
 from longspan.attention.inputs import Inputs, LayerInput
-from longspan.attention.masking import apply_mask, both_masks, zero_masked
+from longspan.attention.masking import both_masks, zero_masked
 from longspan.attention.offloading import loaded
 from longspan.attention.refusals import (
     global_token_refusals,
@@ -321,7 +321,7 @@ class Attention(MechanismHooks):
         if k.shape[1] < q.shape[1] and not self.takes_groups:
             k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
         if source is not None and mask is not None:
-            source = dataclasses.replace(source, states=apply_mask(source.states, mask[..., None]))
+            source = source.masked(mask)
         if x.relative is not None:
             bias = x.relative
             if bias.queries is not None and readable is not None:

@@ -44,38 +44,23 @@ def _with_forward_mode(function: Any) -> Any:
 
 
 class LinearFunction(Function):
-    """Function that is linear in its first input; the others are tensors without gradient."""
+    """Function that is linear in its first input; the others, tensors first, have no gradient."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        """Save all inputs but the first."""
-        ctx.save_for_backward(*inputs[1:])
-        ctx.save_for_forward(*inputs[1:])
+        """Save the other inputs, and shape and dtype of the first."""
+        x, *others = inputs
+        tensors = [y for y in others if isinstance(y, Tensor)]
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+        ctx.shape, ctx.dtype, ctx.constants = x.shape, x.dtype, others[len(tensors) :]
 
     @classmethod
     def tangents(cls, ctx, tangent: Tensor, *_):
         """Apply the function to the tangent."""
-        return apply_function(cls, tangent, *ctx.saved_tensors)
-
-
-class SoftmaxFunction(Function):
-    """Softmax attention of inputs q, k, v, ... whose outputs begin with the rows.
-
-    The last output is the softmax weights: they are saved, and have no gradient.
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        """Save q, k, v and the weights, and the rows for the backward pass."""
-        out, *_, weights = output
-        ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(weights)
-        ctx.save_for_backward(*inputs[:3], weights, out)
-        ctx.save_for_forward(*inputs[:3], weights)
+        return apply_function(cls, tangent, *ctx.saved_tensors, *ctx.constants)
 
 
 def differentiable_gradients(

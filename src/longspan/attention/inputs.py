@@ -9,6 +9,7 @@ from torch import Tensor
 
 from longspan.attention.cache import Cache
 from longspan.attention.documents import Documents
+from longspan.attention.masking import apply_mask
 from longspan.attention.relative_bias import RelativeBias
 from longspan.shapes import Float
 
@@ -27,6 +28,10 @@ class LayerInput:
     states: Float[Tensor, "B S W"]
     query: Callable[[Tensor], Tensor]
     key: Callable[[Tensor], Tensor]
+
+    def masked(self, mask: Tensor) -> "LayerInput":
+        """Return the input with zeros at padding, where a mask (B, S) is False."""
+        return dataclasses.replace(self, states=apply_mask(self.states, mask[..., None]))
 
 
 class Inputs(NamedTuple):
@@ -88,6 +93,26 @@ class Inputs(NamedTuple):
             return self.key_mask
         return self.k.new_ones(1, self.k.shape[2], dtype=torch.bool)
 
+    def take_heads(self, heads: list[int]) -> "Inputs":
+        """Return the inputs of some heads; all of H heads have keys of their own."""
+        bias, sinks = self.bias, self.sink_logits
+        if isinstance(bias, RelativeBias):
+            bias = bias.take_heads(heads)
+        elif bias is not None and bias.shape[1] > 1:
+            bias = take_heads(bias, heads)
+        q, k, v = (take_heads(x, heads) for x in self[:3])
+        sinks = None if sinks is None else take_heads(sinks, heads, 0)
+        return self._replace(q=q, k=k, v=v, bias=bias, sink_logits=sinks)
+
+    def take_rows(self, rows: Tensor) -> "Inputs":
+        """Return q, k, v, mask and layer input of some rows of the batch."""
+        source, mask = self.layer_input, self.mask
+        if source is not None:
+            source = dataclasses.replace(source, states=source.states.index_select(0, rows))
+        q, k, v = (x.index_select(0, rows) for x in self[:3])
+        mask = None if mask is None else mask.index_select(0, rows)
+        return Inputs(q, k, v, layer_input=source, mask=mask)
+
     def take_tokens(self, piece: slice) -> "Inputs":
         """Return the inputs of some tokens of self-attention, without documents.
 
@@ -116,3 +141,11 @@ class Inputs(NamedTuple):
             mask=None if self.mask is None else self.mask[:, piece],
             documents=None,
         )
+
+
+def take_heads(x: Tensor, heads: list[int], dim: int = 1) -> Tensor:
+    """Return some heads of a tensor, a view if they are adjacent."""
+    if heads == list(range(heads[0], heads[0] + len(heads))):
+        return x.narrow(dim, heads[0], len(heads))
+    each = x.unbind(dim)
+    return torch.stack([each[head] for head in heads], dim)

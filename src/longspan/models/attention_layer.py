@@ -223,22 +223,21 @@ class SelfAttention(ProjectedAttention):
         """
         self._check_cache(cache)
         tokens, gate = self._project(x, context.mask)
-        q, k, v = self._to_heads(tokens, cache, context.rotary.get(self.rotary_base))
+        heads = self._to_heads(tokens, cache, context.rotary.get(self.rotary_base))
+        inputs = Inputs(*heads, mask=context.mask, layer_input=self._layer_input(x))
         state, groups = None, None if cache is None else cache.groups
         if groups is None and self.mechanism.traits.anchored:
             groups = context.groups
         if groups is None and not context.use_cache:
-            source = self._layer_input(x) if self.training else None
-            loss = self._loss(q, k, v, context.mask, source)
-            mixed = self._attend(x, q, k, v, context)
+            loss, mixed = self._loss(inputs), self._attend(inputs, context)
         else:
-            step, source = functools.partial(self._step, context), self._layer_input(x)
+            step = functools.partial(self._step, context)
             groups = (RowGroup(),) if groups is None else groups
-            mixed, groups, loss = step_groups(step, groups, q, k, v, context.mask, source)
+            mixed, groups, loss = step_groups(step, groups, inputs)
             if context.use_cache:
                 reach = max(self.config.short_convolution - 1, 0)
                 state = extend_cache(cache, groups, tokens, reach, record=context.record)
-        weights = self._weights(x, q, k, v, context) if context.output_attentions else None
+        weights = self._weights(inputs, context) if context.output_attentions else None
         return LayerOutput(self._merge_heads(self._modulate(mixed, gate)), state, loss, weights)
 
     def _check_cache(self, cache: LayerCache | None) -> None:
@@ -255,26 +254,21 @@ class SelfAttention(ProjectedAttention):
                 f"short_convolution={taps}; start without a cache"
             )
 
-    def _step(
-        self,
-        context: LayerContext,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        cache: Cache | None,
-        mask: Tensor | None,
-        source: LayerInput | None,
-    ) -> tuple[Tensor, Cache, Tensor | None]:
+    def _step(self, context: LayerContext, x: Inputs) -> tuple[Tensor, Cache, Tensor | None]:
         """Return the mixed values of new tokens, the cache after them, and the loss.
 
-        The tokens, their mask and layer input may be those of some rows of the batch.
+        The tokens may be those of some rows of the batch.
         """
-        loss = self._loss(q, k, v, mask, source, cache)
-        q, added = add_positions(self.positions, context.relative, q)
-        options = {"layer_input": source, "record": context.record, **added}
-        return *self.mechanism.step(q, k, v, cache, mask, **options), loss
+        loss = self._loss(x)
+        q, added = add_positions(self.positions, context.relative, x.q)
+        options = {"layer_input": x.layer_input, "record": context.record, **added}
+        return *self.mechanism.step(q, x.k, x.v, x.cache, x.mask, **options), loss
 
-    def _weights(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, context: LayerContext) -> Tensor:
+    def _loss(self, x: Inputs) -> Tensor | None:
+        """Return the loss of the mechanism's own parameters in training, or None."""
+        return self.mechanism.auxiliary_loss(x) if self.training else None
+
+    def _weights(self, x: Inputs, context: LayerContext) -> Tensor:
         """Return the weight of each token's value in each output, without gradients.
 
         Raises:
@@ -286,38 +280,25 @@ class SelfAttention(ProjectedAttention):
                 "output_attentions=True requires whole sequences that begin with a token, in one "
                 "process; pass use_cache=False, and pad on the right"
             )
-        q, added = add_positions(self.positions, context.relative, q)
+        q, added = add_positions(self.positions, context.relative, x.q)
         return compute_weights(
             self.mechanism,
             q,
-            k,
-            context.mask,
-            v=v,
+            x.k,
+            x.mask,
+            v=x.v,
             global_mask=context.global_mask if self.mechanism.traits.global_tokens else None,
-            layer_input=self._layer_input(x),
+            layer_input=x.layer_input,
             **added,
         )
 
-    def _loss(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        source: LayerInput | None,
-        cache: Cache | None = None,
-    ) -> Tensor | None:
-        """Return the loss of the mechanism's own parameters in training, or None."""
-        x = Inputs(q, k, v, layer_input=source, mask=mask, cache=cache)
-        return self.mechanism.auxiliary_loss(x) if self.training else None
-
-    def _attend(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, context: LayerContext) -> Tensor:
+    def _attend(self, x: Inputs, context: LayerContext) -> Tensor:
         """Return the mixed values of a whole sequence."""
-        key_mask, query_mask, mask = None, None, context.mask
+        key_mask, query_mask, (_, k, v), mask = None, None, x[:3], x.mask
         if self.context_parallel is not None and mask is not None:
             k, v = (self.context_parallel.gather(y, 2)[:, :, : mask.shape[1]] for y in (k, v))
             mask, key_mask, query_mask = None, mask, self.context_parallel.local_shard(mask)
-        q, added = add_positions(self.positions, context.relative, q)
+        q, added = add_positions(self.positions, context.relative, x.q)
         traits = self.mechanism.traits
         # Layers whose mechanism has no global tokens attend as ever, if other layers have them.
         takes_global = traits.global_tokens or not self.config.supports_global_tokens
@@ -329,7 +310,7 @@ class SelfAttention(ProjectedAttention):
             key_mask=key_mask,
             query_mask=query_mask,
             global_mask=context.global_mask if takes_global else None,
-            layer_input=self._layer_input(x),
+            layer_input=x.layer_input,
             shared=context.shared if traits.shares_parameter else None,
             **added,
         )

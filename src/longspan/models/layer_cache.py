@@ -8,16 +8,16 @@ cost is one call for each group. Otherwise one group has all rows.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention import Attention, Cache, LayerInput
+from longspan.attention import Attention, Cache, Inputs
 from longspan.attention.cache import extend_tensor
 
-Step = Callable[..., tuple[Tensor, Cache, Tensor | None]]
+Step = Callable[[Inputs], tuple[Tensor, Cache, Tensor | None]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,12 +34,12 @@ class RowGroup:
     start: int = 0
     cache: Cache | None = None
 
-    def take(self, x: Any, dim: int) -> Any:
-        """Return its part of a tensor whose dimension `dim` is the position; None of None."""
-        if x is None or self.rows is None:
-            return x
-        rows = x.index_select(0, self.rows)
-        return rows.narrow(dim, self.start, rows.shape[dim] - self.start)
+    def take(self, x: Inputs) -> Inputs:
+        """Return its part of the inputs of all rows, with its cache."""
+        if self.rows is None:
+            return x._replace(cache=self.cache)
+        part = x.take_rows(self.rows).take_tokens(slice(self.start, x.q.shape[2]))
+        return part._replace(cache=self.cache)
 
     def select_rows(self, rows: Tensor) -> "RowGroup | None":
         """Return the group in a batch of some rows, or None if it has none of them."""
@@ -166,44 +166,30 @@ def group_rows(mask: Tensor | None) -> tuple[RowGroup, ...] | None:
 
 
 def step_groups(
-    step: Step,
-    groups: tuple[RowGroup, ...],
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    layer_input: LayerInput | None,
+    step: Step, groups: tuple[RowGroup, ...], x: Inputs
 ) -> tuple[Tensor, tuple[RowGroup, ...], Tensor | None]:
     """Step each group on its own.
 
     Args:
-        step: step of a mechanism, from q, k, v, cache, mask and layer input to output, cache and
-            loss; see `Attention.step`.
+        step: step of a mechanism, from inputs to output, cache and loss; see `Attention.step`.
         groups: groups, of a new batch without caches.
-        q: queries of the new tokens; these, keys, values, mask and layer input are of all rows.
-        k: keys.
-        v: values.
-        mask: True at real tokens, or None.
-        layer_input: layer input, or None.
+        x: inputs of the new tokens of all rows: q, k, v, mask and layer input.
 
     Returns:
         Outputs (B, H, T, E), zero at the padding before the rows; the groups with their caches; and
         the mean loss over rows, or None.
     """
     if groups[0].rows is None:
-        mixed, cache, loss = step(q, k, v, groups[0].cache, mask, layer_input)
+        mixed, cache, loss = step(groups[0].take(x))
         return mixed, (RowGroup(cache=cache),), loss
-    out, stepped, losses = v.new_zeros(*q.shape[:3], v.shape[3]), [], []
+    out, stepped, losses = x.v.new_zeros(*x.q.shape[:3], x.v.shape[3]), [], []
     for group in groups:
-        rows, source = cast(Tensor, group.rows), layer_input
-        if source is not None:
-            source = dataclasses.replace(source, states=group.take(source.states, 1))
-        tensors = (group.take(x, 2) for x in (q, k, v))
-        mixed, cache, loss = step(*tensors, group.cache, group.take(mask, 1), source)
+        rows = cast(Tensor, group.rows)
+        mixed, cache, loss = step(group.take(x))
         out = out.index_copy(0, rows, F.pad(mixed, (0, 0, group.start, 0)))
         stepped.append(RowGroup(rows, 0, cache))
         if loss is not None:
-            losses.append(loss * len(rows) / len(q))
+            losses.append(loss * len(rows) / len(x.q))
     total = torch.stack(losses).sum() if losses else None
     return out, tuple(stepped), total
 

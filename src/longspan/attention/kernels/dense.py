@@ -21,6 +21,21 @@ from longspan.attention.ops.softmax import softmax_attention
 from longspan.attention.registry import register_kernel
 
 LONGEST = 2048  # longest input measured
+# Mechanisms whose rows are a softmax under the mask of their pattern.
+MECHANISMS = (
+    *(BlockwiseAttention, DilatedAttention, DisjointAttention),
+    *(LocalAttention, LongformerAttention),
+)
+
+
+def mask_refusals(attention: PatternAttention) -> list[str]:
+    """Return the reasons why options of a mechanism compute more than a softmax under the mask."""
+    reasons = []
+    if getattr(attention, "circle", None) is not None:
+        reasons.append("neighbors=... makes the row a circle")
+    if getattr(attention, "projections", None) is not None:
+        reasons.append("global_projections=True computes the rows of global tokens separately")
+    return reasons
 
 
 def dense_refusals(attention: PatternAttention, x: Inputs) -> list[str]:
@@ -33,10 +48,7 @@ def dense_refusals(attention: PatternAttention, x: Inputs) -> list[str]:
         reasons.append(f"T={T} is not short against the pattern")
     if x.bias is not None or attention.dropout:
         reasons.append("a bias, or dropout of weights")
-    if getattr(attention, "circle", None) is not None:
-        reasons.append("neighbors=... makes the row a circle")
-    if getattr(attention, "projections", None) is not None:
-        reasons.append("global_projections=True computes the rows of global tokens separately")
+    reasons += mask_refusals(attention)
     if has_transforms():
         reasons.append("torch.func transforms and forward mode")
     return reasons
@@ -51,11 +63,5 @@ def dense(attention: PatternAttention, x: Inputs) -> Tensor:
     return fused_attention(*x[:3], mask, has_keys)
 
 
-for _cls in (
-    BlockwiseAttention,
-    DilatedAttention,
-    DisjointAttention,
-    LocalAttention,
-    LongformerAttention,
-):
+for _cls in MECHANISMS:
     register_kernel(_cls, "dense", dense_refusals, automatic=True)(dense)

@@ -5,13 +5,9 @@ import functools
 import torch
 
 from longspan.attention.inputs import Inputs
+from longspan.attention.kernels.dense import MECHANISMS, mask_refusals
 from longspan.attention.kernels.flex.calls import MASKS, Kind, Source
 from longspan.attention.kernels.flex.tiles import Tiles, bucket_length, pattern_tiles
-from longspan.attention.mechanisms.blockwise import BlockwiseAttention
-from longspan.attention.mechanisms.dilated import DilatedAttention
-from longspan.attention.mechanisms.disjoint import DisjointAttention
-from longspan.attention.mechanisms.local import LocalAttention
-from longspan.attention.mechanisms.longformer import LongformerAttention
 from longspan.attention.mechanisms.sparse_transformer import SparseTransformerAttention
 from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.attention.patterns import Pattern
@@ -27,11 +23,7 @@ def _pattern_refusals(attention: PatternAttention, x: Inputs) -> list[str]:
         reasons.append("a sink logit in the denominator")
     if attention.dropout:
         reasons.append("dropout of weights")
-    if getattr(attention, "circle", None) is not None:
-        reasons.append("neighbors=... makes the row a circle")
-    if getattr(attention, "projections", None) is not None:
-        reasons.append("global_projections=True computes the rows of global tokens separately")
-    return reasons
+    return reasons + mask_refusals(attention)
 
 
 def _pattern_source(attention: PatternAttention, x: Inputs) -> Source:
@@ -57,12 +49,5 @@ def _pattern_tiles(pattern: Pattern, length: int, device: torch.device) -> Tiles
 
 PATTERNS = Kind(_pattern_refusals, _pattern_source, lambda x: (_unique(x.pattern), ()))
 
-for _cls in (
-    BlockwiseAttention,
-    DilatedAttention,
-    DisjointAttention,
-    LocalAttention,
-    LongformerAttention,
-    SparseTransformerAttention,
-):
+for _cls in (*MECHANISMS, SparseTransformerAttention):
     register_kernel(_cls, "flex", PATTERNS.refusals, automatic=False)(PATTERNS.run)

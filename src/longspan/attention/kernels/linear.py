@@ -18,14 +18,10 @@ from longspan.attention.derivatives import differentiable_gradients, has_transfo
 from longspan.attention.inputs import Inputs
 from longspan.attention.kernels import triton
 from longspan.attention.mechanisms.linear import LinearAttention, phi
-from longspan.attention.mechanisms.performer import (
-    PerformerAttention,
-    RandomFeatures,
-    key_features,
-)
+from longspan.attention.mechanisms.performer import PerformerAttention, RandomFeatures
 from longspan.attention.ops.feature_map_sums import causal_mix
 from longspan.attention.ops.feature_pieces import compute_features, mix
-from longspan.attention.ops.precision import at_least_float32
+from longspan.attention.ops.precision import at_least_float32, empty_rows
 from longspan.attention.registry import register_kernel
 
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -64,20 +60,15 @@ def mix_gradients(
     return mix_gradients(grad, q, k, v, mask, inverse, elu, causal)
 
 
-def _empty_heads(x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-    B, H, T, _ = x.shape
-    return x.new_empty((B, T, H, width), dtype=dtype).transpose(1, 2)
-
-
 @mix_values.register_fake
 def _fake_values(q, k, v, mask, elu, causal, least):
     inverse = q.new_empty(q.shape[:3], dtype=torch.promote_types(v.dtype, torch.float32))
-    return _empty_heads(q, v.shape[-1], v.dtype), inverse
+    return empty_rows(q, v.shape[-1], v.dtype), inverse
 
 
 @mix_gradients.register_fake
 def _fake_gradients(grad, q, k, v, mask, inverse, elu, causal):
-    return tuple(_empty_heads(x, x.shape[-1], x.dtype) for x in (q, k, v))
+    return tuple(empty_rows(x, x.shape[-1], x.dtype) for x in (q, k, v))
 
 
 def _save(ctx, inputs, output):
@@ -197,12 +188,6 @@ def linear(attention: LinearAttention, x: Inputs) -> Tensor:
 @register_kernel(PerformerAttention, "triton", _performer_refusals, automatic=False)
 def performer(attention: PerformerAttention, x: Inputs) -> Tensor:
     """Compute features as `attend` does, and their sums in the kernels."""
-    q, k, v, key_mask = x[:4]
-    if attention.causal:
-        wide_q, wide_k = at_least_float32(q), at_least_float32(k)
-        inputs = (attention.feature_map, wide_q, wide_k, attention.projection, key_mask)
-        fq, fk, _ = key_features(*inputs)
-    else:
-        phi = RandomFeatures(attention.feature_map, attention.projection)
-        fq, fk = compute_features(phi, q, k, key_mask)
-    return _mixed(fq, fk, v, None, False, attention.causal, attention._min_weight())
+    phi = RandomFeatures(attention.feature_map, attention.projection)
+    fq, fk = compute_features(phi, x.q, x.k, x.key_mask)
+    return _mixed(fq, fk, x.v, None, False, attention.causal, attention._min_weight())

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.base import Attention, Traits, append_tokens, register
+from longspan.attention.base import Attention, Inputs, Traits, append_tokens, register
 from longspan.attention.cache import select_tokens
 from longspan.attention.masking import both_masks
 from longspan.attention.ops.block_lists import block_list_attention
@@ -121,9 +121,9 @@ class BigBirdAttention(Attention):
         block, sampling, max_length = self.rule.block, self.rule.sampling, self.max_length
         self.built_for = {"heads": heads, "max_length": max_length}
         if sampling == "transformers":
-            random = draw_transformers_blocks(seed + layer, heads, max_length, block, count)
-            self.register_buffer("draws", random.usual.int(), persistent=False)
-            self.register_buffer("early_draws", random.early.int(), persistent=False)
+            drawn = draw_transformers_blocks(seed + layer, heads, max_length, block, count)
+            self.register_buffer("draws", drawn[0].int(), persistent=False)
+            self.register_buffer("early_draws", drawn[1].int(), persistent=False)
             return
         generator = torch.Generator().manual_seed(seed * 1_000_003 + layer)
         draws = draw_integers((-(-max_length // block), heads, count), generator).transpose(0, 1)
@@ -132,16 +132,17 @@ class BigBirdAttention(Attention):
 
     def attend(self, x):
         """Gather the blocks of each block of queries; compute rows of global tokens separately."""
-        (q, k, v, key_mask), global_mask = x[:4], x.global_mask
-        if k.shape[2] <= self.full_up_to:
-            return softmax_attention(q, k, v, None if key_mask is None else key_mask[:, None, None])
-        out, shared = self._rows(q, k, v, key_mask, global_mask)
-        if shared is None or (self.causal and global_mask is None):
+        if x.k.shape[2] <= self.full_up_to:
+            keys = None if x.key_mask is None else x.key_mask[:, None, None]
+            return softmax_attention(x.q, x.k, x.v, keys)
+        out, shared = self._rows(x)
+        if shared is None or (self.causal and x.global_mask is None):
             return out
-        return replace_global_rows(out, q, k, v, shared, key_mask, self.causal)
+        return replace_global_rows(out, x, shared, self.causal)
 
-    def _rows(self, q, k, v, key_mask, global_mask):
+    def _rows(self, x):
         """Return the last T rows over blocks and global tokens, (B, H, T, E), and these tokens."""
+        (q, k, v, key_mask), global_mask = x[:4], x.global_mask
         rule, length, g = self.rule, k.shape[2], self.rule.prefix
         blocks = rule.num_blocks(length, key_mask, q.device)
         is_global = rule.global_mask(length, blocks).expand(q.shape[0], -1)
@@ -152,7 +153,7 @@ class BigBirdAttention(Attention):
         extra = shared = GlobalTokens(is_global, count, k, v, key_mask) if count else None
         if rule.repeats:
             # The global blocks are in the lists, where they may count again.
-            extra = gather_global_tokens((), k, v, key_mask, global_mask, most)
+            extra = gather_global_tokens((), x, most)
             is_global = torch.zeros_like(is_global) if extra is None else extra.is_global
         local = ~is_global if key_mask is None else key_mask & ~is_global
         if length <= g:
@@ -201,7 +202,7 @@ class BigBirdAttention(Attention):
             keys = self.rule.causal_keys(self.blocks_for(length), length - T, length - 1)
             out = gathered_softmax(q, state["k"], state["v"], *keys, state.get("real"))
         else:
-            out = self._rows(q, state["k"], state["v"], state.get("real"), None)[0]
+            out = self._rows(Inputs(q, state["k"], state["v"], state.get("real")))[0]
         if draws > 0:
             return out, state
         near = max(1, length // block - 1) * block

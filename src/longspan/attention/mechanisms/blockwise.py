@@ -23,7 +23,7 @@ from longspan.attention.ops.blocks import pattern_attention
 from longspan.attention.ops.pattern_base import PatternAttention, pattern_traits
 from longspan.attention.ops.softmax import softmax_reference
 from longspan.attention.option_types import NonNegativeInt, PositiveInt
-from longspan.attention.patterns import BlockNeighbors, BlockWindow, Pattern
+from longspan.attention.patterns import BlockWindow, Pattern
 from longspan.errors import OptionError
 
 
@@ -61,7 +61,7 @@ class BlockwiseAttention(PatternAttention):
             raise OptionError(f"blockwise: option {reason}")
         pattern: Pattern = BlockWindow(block, block // 2)
         if neighbors is not None:
-            pattern = BlockNeighbors(block, *neighbors)
+            pattern = BlockWindow(block, *(block * count for count in neighbors))
         super().__init__(pattern, causal, sink_tokens, sink_logit, heads)
         self.block = block
         self.circle = tuple(neighbors) if neighbors and circle and not causal else None
@@ -87,8 +87,8 @@ class BlockwiseAttention(PatternAttention):
         index = torch.arange(-before, size + self.circle[1] * self.block, device=q.device) % size
         q, k, v = (F.pad(y, (0, 0, 0, size - T)).index_select(2, index) for y in (q, k, v))
         real = F.pad(x.real, (0, size - T)).index_select(1, index)
-        scores = {"dropout": self.dropout, "sink": x.sinks}
-        out = pattern_attention(q, k, v, self.pattern, real, None, **scores)
+        row = x._replace(q=q, k=k, v=v, key_mask=real)
+        out = pattern_attention(row, self.pattern, dropout=self.dropout)
         return out[:, :, before : before + T]
 
     def reference(self, x):

@@ -17,7 +17,6 @@ Differences from transformers' DeepseekV32Indexer: W_a reads x, no narrower proj
 indexer can be trained; there is a form without causality.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Literal
 
@@ -155,7 +154,9 @@ class IndexedAttention(Attention):
             raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
         q, k, mask = x.q.detach(), x.k.detach(), both_masks(x.mask, x.key_mask)
         x = x._replace(q=zero_masked(q, mask), k=zero_masked(k, mask), key_mask=mask)
-        a, w, b = self._read(x._replace(layer_input=_zero_states(x.layer_input, mask)))
+        if x.layer_input is not None and mask is not None:
+            x = x._replace(layer_input=x.layer_input.masked(mask))
+        a, w, b = self._read(x)
         state = self._append(x, b)
         k, b, real = repeat_heads(state["k"], q.shape[1]), state["index_k"][:, 0], state.get("real")
         T, S, selected = q.shape[2], k.shape[2], None
@@ -318,11 +319,3 @@ def _mean_weights(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
         scores = dot_products(q[:, head], k[:, head], q.shape[3] ** -0.5)
         total = total + scores.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num()
     return total / q.shape[1]
-
-
-def _zero_states(source, mask):
-    """Return the layer's input with zeros at padding."""
-    if source is None or mask is None:
-        return source
-    states = zero_masked(source.states[:, None], mask)[:, 0]
-    return dataclasses.replace(source, states=states)

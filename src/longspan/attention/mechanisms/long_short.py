@@ -104,14 +104,16 @@ class LongShortAttention(PatternAttention):
             self.conv = make_depthwise_conv(heads, conv_kernel_size, zero=True)
             self.traits = dataclasses.replace(type(self).traits, row_sums="any")
         if causal:
-            self.traits = _causal_traits(self.traits, segment_rank)
+            if segment_rank:  # landmarks add up over the segments
+                self.traits = dataclasses.replace(self.traits, cost="T^2")
+            else:
+                self.traits = dataclasses.replace(self.traits, state_size="1")
 
     def attend(self, x):
         """Run gathered-block attention, with the landmarks as shared keys of all blocks."""
-        (q, k, v, key_mask), global_mask = x[:4], x.global_mask
-        keys, values, shared = self.keys(k, v, key_mask)
-        most, masks = self.max_global_tokens, (key_mask, global_mask)
-        out = pattern_attention(q, keys, values, self.pattern, *masks, shared, most)
+        key_mask, most = x.key_mask, self.max_global_tokens
+        keys, values, shared = self.keys(x.k, x.v, key_mask)
+        out = pattern_attention(x._replace(k=keys, v=values), self.pattern, shared, most)
         return out if self.conv is None else out + convolve_values(self.conv, values, key_mask)
 
     def state_of(self, x):
@@ -174,13 +176,6 @@ def _normal(norm, x):
         return x
     scale, shift = (y.view(1, x.shape[1], 1, -1) for y in (norm.weight, norm.bias))
     return x * scale + shift
-
-
-def _causal_traits(traits: Traits, segment_rank: int) -> Traits:
-    """Return the growth of the causal form, whose landmarks add up over the segments."""
-    if segment_rank:
-        return dataclasses.replace(traits, cost="T^2")
-    return dataclasses.replace(traits, state_size="1")
 
 
 class _InOrder(LinearFunction):

@@ -130,10 +130,9 @@ class LongformerAttention(PatternAttention):
         """Run gathered-block attention, then compute the rows of global tokens."""
         if self.projections is None:
             return super().attend_pattern(x)
-        (q, k, v, key_mask), global_mask = x[:4], x.global_mask
-        tokens = k, v, key_mask, global_mask, self.max_global_tokens
+        (_, _, v, key_mask), tokens = x[:4], (x, self.max_global_tokens)
         global_tokens = gather_global_tokens(self.pattern.layout.globals, *tokens)
-        out = pattern_rows(q, k, v, self.pattern, key_mask, global_tokens)
+        out = pattern_rows(x, self.pattern, global_tokens)
         global_tokens = tokens_with_full_rows(self.pattern, global_tokens, *tokens)
         if global_tokens is None:
             return out
@@ -144,7 +143,7 @@ class LongformerAttention(PatternAttention):
     def reference(self, x):
         """Compute both formulas for all tokens over dense masks; select by token."""
         out, (q, _, v, key_mask) = super().reference(x), x[:4]
-        is_global = combine_global_masks(self.pattern.layout.full_rows, key_mask, x.global_mask, q)
+        is_global = combine_global_masks(self.pattern.layout.full_rows, x)
         if self.projections is None or is_global is None:
             return out
         qg, kg, vg = self.projections.projected(x.layer_input.states.to(v.dtype))

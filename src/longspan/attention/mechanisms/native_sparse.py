@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import Attention, Traits, append_tokens, register
+from longspan.attention.base import Attention, Inputs, Traits, append_tokens, register
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.ops.blocks import pattern_attention
 from longspan.attention.ops.gate_input import gate_logits
@@ -184,7 +184,7 @@ class NativeSparseAttention(Attention):
         """Attend to the window of the last T rows; fewer rows than keys are causal."""
         T, S, reach = q.shape[2], k.shape[2], self.window
         if T == S:
-            return pattern_attention(q, k, v, self.pattern, key_mask, None)
+            return pattern_attention(Inputs(q, k, v, key_mask), self.pattern)
         if reach >= T:
             places = torch.arange(S - T, S, device=q.device)[:, None]
             places = (places - torch.arange(reach + 1, device=q.device))[None, None]
@@ -193,7 +193,7 @@ class NativeSparseAttention(Attention):
         k, v = k[:, :, first:], v[:, :, first:]
         key_mask = None if key_mask is None else key_mask[:, first:]
         q = F.pad(q, (0, 0, S - T - first, 0))
-        return pattern_attention(q, k, v, self.pattern, key_mask, None)[:, :, -T:]
+        return pattern_attention(Inputs(q, k, v, key_mask), self.pattern)[:, :, -T:]
 
     def reference(self, x):
         """Compute each part as full softmax under a mask, from scores of pairs of blocks."""

@@ -141,12 +141,19 @@ class PerformerAttention(Attention):
         """Update the summary of the keys, whose size is constant."""
         state = None if x.cache is None else State(**x.cache.state)
         q, k, wide_v = map(at_least_float32, x[:3])
-        inputs = (self.feature_map, q, k, self.projection, x.key_mask)
-        if self.feature_map in EXPONENTIAL:
-            out, state = causal_mix_exponential(*exponents(*inputs), wide_v, state)
+        name, W = self.feature_map, self.projection
+        real = None if x.key_mask is None else x.key_mask[:, None, :, None]
+        if name in EXPONENTIAL:
+            # The common factor of a query, |q~|^2 / 2, cancels.
+            eq, ek = _projected(name, q, W), _key_exponents(name, k, W, real)
+            out, state = causal_mix_exponential(eq, ek, wide_v, state)
+            return out.to(x.v.dtype), state._asdict()
+        if name == "relu":
+            fq, fk, weight = _rectified(q, W), _rectified(k, W, real), None
         else:
-            fq, fk, weight = key_features(*inputs)
-            out, state = causal_mix(fq, fk, wide_v, weight, state, self._min_weight())
+            (fq, _), (fk, weight) = _trigonometric(q, W), _trigonometric(k, W, real)
+            weight = weight[..., 0]
+        out, state = causal_mix(fq, fk, wide_v, weight, state, self._min_weight())
         return out.to(x.v.dtype), state._asdict()
 
     def _min_weight(self):
@@ -281,42 +288,6 @@ def _level(level: Tensor | None, exponents: Tensor, is_highest: bool) -> Tensor:
         return level
     highest = exponents.detach().amax(-2, keepdim=True)
     return highest if level is None else torch.maximum(level, highest)
-
-
-def exponents(
-    feature_map: Map, q: Tensor, k: Tensor, W: Tensor, key_mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Compute the logarithms of the features of a map in `EXPONENTIAL`.
-
-    Args:
-        feature_map: one of `MAPS`.
-        q: queries (B, H, T, D).
-        k: keys (B, H, S, D).
-        W: rows (H, R, D).
-        key_mask: True at real keys (B, S), or None.
-
-    Returns:
-        Exponents of queries (B, H, T, M), without their common factor |q~|^2 / 2, which cancels,
-        and of keys (B, H, S, M), -inf if masked.
-    """
-    real = None if key_mask is None else key_mask[:, None, :, None]
-    return _projected(feature_map, q, W), _key_exponents(feature_map, k, W, real)
-
-
-def key_features(
-    feature_map: Map, q: Tensor, k: Tensor, W: Tensor, key_mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Compute features of the other maps; the arguments are those of `exponents`.
-
-    Returns:
-        Features of queries (B, H, T, M), of keys (B, H, S, M), and the logarithm of the factor
-        left out of each key's features (B, H, S), -inf if the key is masked; None: factor one.
-    """
-    real = None if key_mask is None else key_mask[:, None, :, None]
-    if feature_map == "relu":
-        return _rectified(q, W), _rectified(k, W, real), None
-    (fq, _), (fk, weight) = _trigonometric(q, W), _trigonometric(k, W, real)
-    return fq, fk, weight[..., 0]
 
 
 def _scaled(x: Tensor) -> Tensor:

@@ -142,8 +142,8 @@ class ReformerAttention(Attention):
         """Attend in the chunks of each round, and to the global keys."""
         u, _, v, key_mask = x[:4]
         q, k = self._queries_and_keys(u)
-        most = self.max_global_tokens
-        global_tokens = gather_global_tokens((), k, v, key_mask, x.global_mask, most)
+        x = x._replace(q=q, k=k)
+        global_tokens = gather_global_tokens((), x, self.max_global_tokens)
         local = key_mask if global_tokens is None else global_tokens.local_keys(key_mask)
         local = u.new_ones(1, u.shape[2], dtype=torch.bool) if local is None else local
         table = self.table(u, local)
@@ -152,7 +152,7 @@ class ReformerAttention(Attention):
         mask = global_tokens.slot_mask(table.slot.shape[3], self.causal)
         global_keys = global_tokens.k, global_tokens.v, mask
         out = _chunk_attention(q, k, v, table, self.dedupe, *global_keys)
-        return replace_global_rows(out, q, k, v, global_tokens, key_mask, self.causal, itself=False)
+        return replace_global_rows(out, x, global_tokens, self.causal, itself=False)
 
     def advance(self, x):
         """Keep all tokens and buckets; a few new tokens gather the keys of their buckets."""

@@ -115,15 +115,14 @@ class SinkhornAttention(Attention):
     def attend(self, x):
         """Attend to local keys block by block; compute the rows of global tokens separately."""
         q, k, v, key_mask = x[:4]
-        most = self.max_global_tokens
-        global_tokens = gather_global_tokens((), k, v, key_mask, x.global_mask, most)
+        global_tokens = gather_global_tokens((), x, self.max_global_tokens)
         if global_tokens is None:
             return self._rows(q, k, v, key_mask)
         local = global_tokens.local_keys(key_mask)
         inside = (apply_mask(y, local[:, None, :, None]) for y in (q, k, v))
         mask = global_tokens.slot_mask(q.shape[2], self.causal)
         out = self._rows(*inside, local, softmax_part(q, global_tokens.k, global_tokens.v, mask))
-        return replace_global_rows(out, q, k, v, global_tokens, key_mask, self.causal)
+        return replace_global_rows(out, x, global_tokens, self.causal)
 
     def _rows(self, q, k, v, local, *parts):
         """Compute softmax over sorted block, own block, and parts over other keys."""

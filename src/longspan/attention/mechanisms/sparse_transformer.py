@@ -114,8 +114,7 @@ class SparseTransformerAttention(PatternAttention):
 
     def attend_pattern(self, x):
         """Compute two parts of one softmax for each pattern, in the heads that have it."""
-        masks = (x.key_mask, x.global_mask, self.max_global_tokens)
-        return attention_by_head(x.q, x.k, x.v, self.pattern, *masks, x.sinks)
+        return attention_by_head(x, self.pattern, self.max_global_tokens)
 
     def attend_cached(self, x):
         """Gather the keys of each query of "strided" sets, unless they are most of the text."""

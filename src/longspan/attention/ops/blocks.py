@@ -8,14 +8,15 @@ their own rows are computed separately, and no key counts twice.
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.derivatives import apply_function
+from longspan.attention.derivatives import LinearFunction, apply_function
 from longspan.attention.documents import Documents, Slots
+from longspan.attention.inputs import Inputs, take_heads
 from longspan.attention.masking import apply_mask, join_masks, masked_softmax
 from longspan.attention.ops.global_tokens import (
     GlobalTokens,
@@ -54,7 +55,7 @@ class SharedKeys(NamedTuple):
             k, v = k.repeat_interleave(g, 0), v.repeat_interleave(g, 0)
         return SharedKeys(k, v, mask)
 
-    def join(self, extra: list[Tensor], allowed: Tensor | None) -> tuple[list[Tensor], Tensor]:
+    def join(self, extra: Sequence[Tensor], allowed: Tensor | None) -> tuple[list[Tensor], Tensor]:
         """Return other extra keys and values, if there are any, then these; and both masks.
 
         Args:
@@ -83,14 +84,12 @@ def softmax_shared(q, k, v, mask, shared: SharedKeys) -> Tensor:
     return apply_mask(out, mask.any(-1, keepdim=True).flatten(2, 3))
 
 
-class _GatherRuns(torch.autograd.Function):
+class _GatherRuns(LinearFunction):
     """Gather overlapping runs of positions, (..., T, D) -> (..., T/block, span, D); T % block == 0.
 
     Run c holds positions c*block - left .. (c+1)*block + right - 1, zeros beyond the ends. The
     gradient of torch's `unfold` works element by element; here it is a few shifted sums.
     """
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor, block: int, left: int, right: int) -> Tensor:
@@ -98,18 +97,9 @@ class _GatherRuns(torch.autograd.Function):
         return padded.unfold(-2, left + block + right, block).mT
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        x, *ctx.sizes = inputs
-        ctx.length = x.shape[-2]
-
-    @staticmethod
     def backward(ctx, grad: Tensor):
-        block, left, _ = ctx.sizes
-        return _overlap_add(grad, block)[..., left : left + ctx.length, :], None, None, None
-
-    @staticmethod
-    def tangents(ctx, tangent: Tensor, *_):
-        return apply_function(_GatherRuns, tangent, *ctx.sizes)
+        block, left, _ = ctx.constants
+        return _overlap_add(grad, block)[..., left : left + ctx.shape[-2], :], None, None, None
 
 
 def gather_runs(x: Tensor, block: int, left: int, right: int) -> Tensor:
@@ -136,128 +126,77 @@ def _overlap_add(runs: Tensor, block: int) -> Tensor:
 
 
 def pattern_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    x: Inputs,
     pattern: Pattern,
-    key_mask: Tensor | None,
-    global_mask: Tensor | None,
     shared: SharedKeys | None = None,
     most: int | None = None,
-    bias: Tensor | RelativeBias | None = None,
     dropout: float = 0.0,
-    sink: Tensor | None = None,
 ) -> Tensor:
     """Compute softmax attention over the pairs of `pattern`, plus the global tokens of each row.
 
     Args:
-        q: queries (B, H, T, D).
-        k: keys (B, H, T, D), zero where masked.
-        v: values (B, H, T, E), zero where masked.
-        pattern: allowed pairs; its fixed global positions are added to `global_mask`.
-        key_mask: True at real tokens (B, T), or None.
-        global_mask: True at global tokens (B, T), or None; padded tokens are not global.
+        x: inputs of self-attention; keys and values are zero where masked, and padded tokens are
+            not global. No bias and no sink logits with `shared`.
+        pattern: allowed pairs; its fixed global positions are added to those of the inputs.
         shared: additional keys in the same softmax; rows of global tokens do not attend to them.
         most: maximum number of tokens of `global_mask` per row; None: they are counted.
-        bias: numbers added to the scores (B or 1, H or 1, T, T), those of distances, or None; not
-            with `shared`.
         dropout: probability with which a weight is dropped; not with `shared`.
-        sink: logits in the denominator (1, H, 1, 1), or None; not with `shared`.
     """
-    tokens = k, v, key_mask, global_mask, most
-    global_tokens = gather_global_tokens(pattern.layout.globals, *tokens)
-    out = pattern_rows(q, k, v, pattern, key_mask, global_tokens, shared, bias, dropout, sink)
-    full = tokens_with_full_rows(pattern, global_tokens, *tokens)
-    if full is None:
-        return out
-    more = {"bias": bias, "dropout": dropout, "sink": sink}
-    return replace_global_rows(out, q, k, v, full, key_mask, pattern.causal, **more)
+    global_tokens = gather_global_tokens(pattern.layout.globals, x, most)
+    out = pattern_rows(x, pattern, global_tokens, shared, dropout)
+    full = tokens_with_full_rows(pattern, global_tokens, x, most)
+    return out if full is None else replace_global_rows(out, x, full, pattern.causal, dropout)
 
 
 def tokens_with_full_rows(
-    pattern: Pattern, global_tokens: GlobalTokens | None, *tokens: Any
+    pattern: Pattern, global_tokens: GlobalTokens | None, x: Inputs, most: int | None
 ) -> GlobalTokens | None:
     """Return those of the global tokens that attend to all keys, without the first keys."""
     layout = pattern.layout
     if layout.full_rows == layout.globals:
         return global_tokens
-    return gather_global_tokens(layout.full_rows, *tokens)
+    return gather_global_tokens(layout.full_rows, x, most)
 
 
 def pattern_rows(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    x: Inputs,
     pattern: Pattern,
-    key_mask: Tensor | None,
     global_tokens: GlobalTokens | None,
     shared: SharedKeys | None = None,
-    bias: Tensor | RelativeBias | None = None,
     dropout: float = 0.0,
-    sink: Tensor | None = None,
 ) -> Tensor:
     """Compute the rows of all queries over pattern, global and shared keys, each key once.
 
     The caller replaces the rows of the global tokens themselves.
     """
-    local_keys = key_mask if global_tokens is None else global_tokens.local_keys(key_mask)
 
-    def rows(head_pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, *extra: Tensor) -> Tensor:
-        globals_ = None if global_tokens is None else (global_tokens, pattern.causal, *extra[:2])
+    def rows(own: Pattern, x: Inputs, *extra: Tensor) -> Tensor:
         more = None if shared is None else shared._replace(k=extra[-2], v=extra[-1])
-        head_sink, extra = (None, extra) if sink is None else (extra[-1], extra[:-1])
-        head_bias = extra[-1] if isinstance(bias, Tensor) else bias
-        if isinstance(head_bias, RelativeBias) and pattern.heads > 1:
-            head_bias = head_bias.take_heads(pattern.groups[head_pattern])
-        scores = head_bias, dropout, head_sink
-        return _block_rows(q, k, v, head_pattern, local_keys, globals_, more, *scores)
+        extra = () if global_tokens is None else extra[:2]
+        return _block_rows(x, own, global_tokens, extra, more, dropout)
 
-    tensors = [q, k, v]
-    tensors += [] if global_tokens is None else [global_tokens.k, global_tokens.v]
-    tensors += [] if shared is None else [shared.k, shared.v]
-    if isinstance(bias, Tensor):
-        tensors.append(bias if pattern.heads == 1 else bias.expand(-1, q.shape[1], -1, -1))
-    tensors += [] if sink is None else [sink]
-    return apply_by_pattern(pattern, tensors, rows)
+    extra = [] if global_tokens is None else [global_tokens.k, global_tokens.v]
+    extra += [] if shared is None else [shared.k, shared.v]
+    local_keys = x.key_mask if global_tokens is None else global_tokens.local_keys(x.key_mask)
+    return by_pattern(pattern, rows, x._replace(key_mask=local_keys), *extra)
 
 
-def apply_by_pattern(
-    pattern: Pattern, tensors: list[Tensor], rows: Callable[..., Tensor]
-) -> Tensor:
-    """Apply `rows(own, *tensors)` to each group of heads with the same pattern `own`.
+def by_pattern(pattern: Pattern, rows: Callable[..., Tensor], x: Inputs, *extra: Tensor) -> Tensor:
+    """Return `rows(own, x, *extra)` of each group of heads with the same pattern `own`, in order.
 
-    Returns all heads in their order.
+    Args:
+        pattern: pattern of all heads.
+        rows: function of a pattern, and of the inputs of its heads.
+        x: inputs.
+        extra: further tensors with as many heads in dimension 1.
     """
     if pattern.heads == 1:
-        return rows(pattern.each[0], *tensors)
-    heads = pattern.groups
-    order = [head for members in heads.values() for head in members]
-    sizes = [len(members) for members in heads.values()]
-    groups = zip(*(_reorder_heads(x, order).split(sizes, 1) for x in tensors), strict=True)
-    outs = [rows(head_pattern, *group) for head_pattern, group in zip(heads, groups, strict=True)]
-    return _reorder_heads(torch.cat(outs, 1), sorted(range(len(order)), key=order.__getitem__))
-
-
-def _reorder_heads(x: Tensor, order: list[int]) -> Tensor:
-    """Return the heads of x (B, H, T, D) in another order; x itself if the order is sorted."""
-    if order == sorted(order):
-        return x
-    heads = x.unbind(1)
-    return torch.stack([heads[head] for head in order], 1)
-
-
-class _RunMasks(NamedTuple):
-    """Pairs that may be attended.
-
-    Attributes:
-        near: keys of its run that each query of a block may attend, (block or 1, span).
-        real: True at keys that count in the runs, (B or 1, 1, T, 1), or None: all.
-        extra: True at the extra keys that each query may attend, (B, 1, T or 1, G), or None.
-    """
-
-    near: Tensor
-    real: Tensor | None
-    extra: Tensor | None
+        return rows(pattern.each[0], x, *extra)
+    outs, order = [], []
+    for own, heads in pattern.groups.items():
+        outs.append(rows(own, x.take_heads(heads), *(take_heads(y, heads) for y in extra)))
+        order += heads
+    return take_heads(torch.cat(outs, 1), sorted(range(len(order)), key=order.__getitem__))
 
 
 def fit_layout(layout: BlockLayout, T: int) -> RunSizes:
@@ -276,29 +215,39 @@ def fit_layout(layout: BlockLayout, T: int) -> RunSizes:
     return RunSizes(g, length, block, min(layout.left, most), min(layout.right, most))
 
 
-def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias, dropout, sink) -> Tensor:
-    """Compute the rows of all queries over their run, global and shared keys, for equal heads."""
-    B, _, T, _ = q.shape
-    sizes = fit_layout(pattern.layout, T)
+def _block_rows(
+    x: Inputs,
+    pattern: Pattern,
+    global_tokens: GlobalTokens | None,
+    extra: Sequence[Tensor],
+    shared: SharedKeys | None,
+    dropout: float,
+) -> Tensor:
+    """Compute the rows of all queries over their run, global and shared keys, for equal heads.
+
+    `extra` are keys and values of the global tokens, for these heads.
+    """
+    (q, k, v, key_mask), bias, T = x[:4], x.bias, x.q.shape[2]
+    sizes, allowed = fit_layout(pattern.layout, T), None
     real = None if key_mask is None else key_mask[:, None, :, None]
-    near = run_mask(pattern, pattern.layout, sizes[2:], q.device)
-    global_tokens, causal, *extra = (None, False) if globals_ is None else globals_
-    allowed = None if global_tokens is None else global_tokens.slot_mask(T, causal)
+    runs = RunSet(run_mask(pattern, pattern.layout, sizes[2:], q.device), sizes)
+    if global_tokens is not None:
+        allowed = global_tokens.slot_mask(T, pattern.causal)
     if bias is None and not dropout and is_piecewise(q, k, v, sizes.block):
         if shared is not None:
             extra, allowed = shared.join(extra, allowed)
-        gathered = functools.partial(_gathered_rows, _RunMasks(near, real, allowed), sizes)
-        sets = [RunSet(near, sizes)]
-        return run_softmax(q, k, v, tuple(extra), sets, real, allowed, gathered, sink)
-    gathered = functools.partial(_gathered_rows, _RunMasks(near, real, allowed), sizes)
+        gathered = functools.partial(_gathered_rows, runs, real, allowed)
+        return run_softmax(q, k, v, tuple(extra), [runs], real, allowed, gathered, x.sinks)
     if bias is not None:
-        bias = _block_bias(bias, B, sizes, global_tokens, q.device)
-    return gathered(q, k, v, *extra, shared=shared, bias=bias, dropout=dropout, sink=sink)
+        bias = _block_bias(bias, len(q), sizes, global_tokens, q.device)
+    gathered = functools.partial(_gathered_rows, runs, real, allowed, q, k, v, *extra)
+    return gathered(shared=shared, bias=bias, dropout=dropout, sink=x.sinks)
 
 
 def _gathered_rows(
-    masks: _RunMasks,
-    sizes: RunSizes,
+    runs: RunSet,
+    real: Tensor | None,
+    allowed: Tensor | None,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -308,17 +257,20 @@ def _gathered_rows(
     dropout: float = 0.0,
     sink: Tensor | None = None,
 ) -> Tensor:
-    """Compute the rows of `_block_rows` from the runs of all blocks; `extra` are global keys."""
-    (g, length, *sides), B, T = sizes, q.shape[0], q.shape[2]
-    real = masks.real
+    """Compute the rows of `_block_rows` from the runs of all blocks.
+
+    `real` is True at keys that count in the runs, (B or 1, 1, T, 1), and `allowed` at the `extra`
+    keys that each query may attend, (B, 1, T or 1, G); None: at all.
+    """
+    (g, length, *sides), B, T = runs.sizes, q.shape[0], q.shape[2]
     if real is None:
         real = q.new_ones(B if g > 1 else 1, 1, T, 1, dtype=torch.bool)
     q, k, v, real = (split_residue_classes(x, g, length) for x in (q, k, v, real))
     q = q.unflatten(2, (length // sides[0], sides[0]))
     k, v, real = (gather_runs(x, *sides) for x in (k, v, real))
-    mask = real.mT & masks.near
-    if masks.extra is not None:
-        allowed = split_residue_classes(masks.extra.expand(-1, -1, T, -1), g, length)
+    mask = real.mT & runs.near
+    if allowed is not None:
+        allowed = split_residue_classes(allowed.expand(-1, -1, T, -1), g, length)
         allowed = allowed.unflatten(2, (length // sides[0], sides[0]))
         k, v = (_append_keys(run, x, g) for run, x in zip((k, v), extra, strict=True))
         mask = join_masks(mask, allowed)
@@ -329,43 +281,29 @@ def _gathered_rows(
     return merge_residue_classes(out, g, B, T)
 
 
-def packed_pattern_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    pattern: Pattern,
-    documents: Documents,
-    dropout: float = 0.0,
-    sink: Tensor | None = None,
-) -> Tensor:
+def packed_pattern_attention(x: Inputs, pattern: Pattern, dropout: float = 0.0) -> Tensor:
     """Compute softmax attention over the pairs of `pattern` within documents.
 
     Blocks cover the whole row (1, H, N, D), and pairs of two documents are masked. There are no
     global tokens.
     """
-
-    def rows(head_pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, *sink: Tensor) -> Tensor:
-        return _packed_rows(q, k, v, head_pattern, documents, dropout, *sink)
-
-    return apply_by_pattern(pattern, [q, k, v] if sink is None else [q, k, v, sink], rows)
+    return by_pattern(pattern, functools.partial(_packed_rows, dropout), x)
 
 
-def _packed_rows(
-    q, k, v, pattern: Pattern, documents: Documents, dropout: float, sink: Tensor | None = None
-) -> Tensor:
+def _packed_rows(dropout: float, pattern: Pattern, x: Inputs) -> Tensor:
     """Compute the rows of all documents, for equal heads."""
-    slots, layout = _fit_documents(pattern, documents, q.device)
+    slots, layout = _fit_documents(pattern, cast(Documents, x.documents), x.q.device)
     T = len(slots.document)
     g, length, *sides = fit_layout(layout, T)
     place = torch.stack([slots.document, slots.position], -1)[None, None]
-    q, k, v = (slots.scatter(x) for x in (q, k, v))
-    q, k, v, place = (split_residue_classes(x, g, length) for x in (q, k, v, place))
-    q, query_place = (x.unflatten(2, (-1, sides[0])) for x in (q, place))
-    k, v, near = (gather_runs(x, *sides) for x in (k, v, place))
+    q, k, v = (slots.scatter(y) for y in x[:3])
+    q, k, v, place = (split_residue_classes(y, g, length) for y in (q, k, v, place))
+    q, query_place = (y.unflatten(2, (-1, sides[0])) for y in (q, place))
+    k, v, near = (gather_runs(y, *sides) for y in (k, v, place))
     (document, position), (key_document, key_position) = query_place.unbind(-1), near.unbind(-1)
     mask = (document[..., None] == key_document[..., None, :]) & (key_document > 0)[..., None, :]
     mask = mask & pattern(0, 0, position[..., None], key_position[..., None, :])
-    out = softmax_attention(q, k, v, mask, None, dropout, sink).flatten(2, 3)
+    out = softmax_attention(q, k, v, mask, None, dropout, x.sinks).flatten(2, 3)
     return slots.gather(merge_residue_classes(out, g, 1, T))
 
 
@@ -421,7 +359,10 @@ def _block_bias(
     """
     g, length, block, *_ = sizes
     if isinstance(bias, RelativeBias):
-        runs = _relative_runs(bias, sizes, device)
+        queries = bias.queries
+        if queries is not None:
+            queries = split_residue_classes(queries, g, length).unflatten(2, (-1, block))
+        runs = bias.runs(queries, sizes[2:], g, device)
     else:
         split = g > 1 or global_tokens is not None
         runs = _dense_runs(bias.expand(B, -1, -1, -1) if split else bias, sizes)
@@ -441,14 +382,6 @@ def _dense_runs(bias: Tensor, sizes: RunSizes) -> Tensor:
     residue = torch.arange(g, device=bias.device)[:, None, None, None]
     row, column = ((x * g + residue).clamp(0, T - 1) for x in (row, column))
     return bias[:, :, row, column].movedim(2, 1).flatten(0, 1)
-
-
-def _relative_runs(bias: RelativeBias, sizes: RunSizes, device: torch.device) -> Tensor:
-    """Compute the bias of each block's run from that of its distances."""
-    (g, length, *sides), queries = sizes, bias.queries
-    if queries is not None:
-        queries = split_residue_classes(queries, g, length).unflatten(2, (-1, sides[0]))
-    return bias.runs(queries, sides, g, device)
 
 
 def _append_keys(runs: Tensor, extra: Tensor, g: int) -> Tensor:

@@ -9,9 +9,10 @@ of its own, and `merge_parts` combines them.
 import torch
 from torch import Tensor
 
+from longspan.attention.inputs import Inputs
 from longspan.attention.masking import apply_mask
 from longspan.attention.ops.blocks import (
-    apply_by_pattern,
+    by_pattern,
     fit_layout,
     gather_runs,
     pattern_attention,
@@ -39,66 +40,59 @@ from longspan.attention.patterns import Fixed, Pattern, Strided
 Partial = tuple[Tensor, Tensor]  # rows (B, H, T, E), and their log weight (B, H, T, 1)
 
 
-def attention_by_head(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    pattern: Pattern,
-    key_mask: Tensor | None,
-    global_mask: Tensor | None,
-    most: int | None = None,
-    sink: Tensor | None = None,
-) -> Tensor:
+def attention_by_head(x: Inputs, pattern: Pattern, most: int | None = None) -> Tensor:
     """Compute softmax attention over the pairs of each head's pattern, plus global tokens per row.
 
     Args:
-        q: queries (B, H, T, D).
-        k: keys (B, H, T, D), zero where masked.
-        v: values (B, H, T, E), zero where masked.
+        x: inputs of self-attention; keys and values are zero where masked, and padded tokens are
+            not global. No bias.
         pattern: one pattern for all heads, or one for each (`PerHead`).
-        key_mask: True at real tokens (B, T), or None.
-        global_mask: True at global tokens (B, T), or None; padded tokens are not global.
         most: maximum number of tokens of `global_mask` per row; None: they are counted.
-        sink: logits in the denominator (1, H, 1, 1), or None.
     """
 
-    def rows(head_pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, *sink: Tensor) -> Tensor:
-        return _attention(q, k, v, head_pattern, key_mask, global_mask, most, *sink)
+    def rows(own: Pattern, x: Inputs) -> Tensor:
+        if not isinstance(own, Strided | Fixed):
+            return pattern_attention(x, own, most=most)
+        global_tokens = gather_global_tokens((), x, most)
+        out = _rows(x, own, global_tokens)
+        if global_tokens is None:
+            return out
+        return replace_global_rows(out, x, global_tokens, own.causal)
 
-    return apply_by_pattern(pattern, [q, k, v] if sink is None else [q, k, v, sink], rows)
-
-
-def _attention(q, k, v, pattern: Pattern, key_mask, global_mask, most, sink=None) -> Tensor:
-    """Compute heads that share a pattern; the block kernel handles near sets alone."""
-    if not isinstance(pattern, Strided | Fixed):
-        return pattern_attention(q, k, v, pattern, key_mask, global_mask, most=most, sink=sink)
-    global_tokens = gather_global_tokens((), k, v, key_mask, global_mask, most)
-    out = _rows(q, k, v, pattern, key_mask, global_tokens, sink)
-    if global_tokens is None:
-        return out
-    return replace_global_rows(out, q, k, v, global_tokens, key_mask, pattern.causal, sink=sink)
+    return by_pattern(pattern, rows, x)
 
 
-def _rows(
-    q, k, v, pattern: Strided | Fixed, key_mask, global_tokens: GlobalTokens | None, sink
-) -> Tensor:
+def _rows(x: Inputs, pattern: Strided | Fixed, global_tokens: GlobalTokens | None) -> Tensor:
     """Compute the rows of all queries over near and far keys, and over global tokens."""
-    local_keys = key_mask if global_tokens is None else global_tokens.local_keys(key_mask)
-    extra = () if global_tokens is None else (global_tokens.k, global_tokens.v)
-    allowed = None if global_tokens is None else global_tokens.slot_mask(q.shape[2], pattern.causal)
+    (q, k, v, local_keys), allowed = x[:4], None
+    extra: tuple[Tensor, ...] = ()
+    if global_tokens is not None:
+        local_keys = global_tokens.local_keys(x.key_mask)
+        extra = global_tokens.k, global_tokens.v
+        allowed = global_tokens.slot_mask(q.shape[2], pattern.causal)
 
     def rows(q: Tensor, k: Tensor, v: Tensor, *extra: Tensor, sink: Tensor | None = None) -> Tensor:
-        parts = _parts(q, k, v, pattern, local_keys)
+        if isinstance(pattern, Strided):
+            parts = _strided(q, k, v, pattern, local_keys)
+        else:
+            parts = _fixed(q, k, v, pattern, local_keys)
         if extra:
             parts.append(softmax_part(q, extra[0], extra[1], allowed))
-        if parts and sink is not None:
+        if not parts:  # a text shorter than its first column
+            return apply_mask(v, v.new_zeros(1, dtype=torch.bool))
+        if sink is not None:
             parts.append((v.new_zeros(1), sink.to(parts[0][1].dtype)))
-        return _one(parts, v)
+        return merge_parts(parts) if len(parts) > 1 else parts[0][0]
 
     if _is_piecewise(q, k, v, pattern):
         real = None if local_keys is None else local_keys[:, None, :, None]
-        return run_softmax(q, k, v, extra, _key_sets(q, pattern), real, allowed, rows, sink)
-    return rows(q, k, v, *extra, sink=sink)
+        length = -(-q.shape[2] // pattern.stride) * pattern.stride
+        if isinstance(pattern, Strided):
+            sets = _strided_sets(pattern, length, q.device)
+        else:
+            sets = _fixed_sets(pattern, length, q.device)
+        return run_softmax(q, k, v, extra, sets, real, allowed, rows, x.sinks)
+    return rows(q, k, v, *extra, sink=x.sinks)
 
 
 def _is_piecewise(q: Tensor, k: Tensor, v: Tensor, pattern: Strided | Fixed) -> bool:
@@ -109,14 +103,6 @@ def _is_piecewise(q: Tensor, k: Tensor, v: Tensor, pattern: Strided | Fixed) -> 
     return pattern.local and is_piecewise(q, k, v, _block(g)) and g < T
 
 
-def _key_sets(q: Tensor, pattern: Strided | Fixed) -> list[KeySet]:
-    """Return disjoint sets of all keys, for rows of whole strides."""
-    length = -(-q.shape[2] // pattern.stride) * pattern.stride
-    if isinstance(pattern, Strided):
-        return _strided_sets(pattern, length, q.device)
-    return _fixed_sets(pattern, length, q.device)
-
-
 def _block(stride: int) -> int:
     """Return the block of queries of the window: the largest divisor of the stride up to 256."""
     block = next(block for block in range(min(stride, 256), 0, -1) if stride % block == 0)
@@ -124,7 +110,7 @@ def _block(stride: int) -> int:
 
 
 def _strided_sets(pattern: Strided, length: int, device: torch.device) -> list[KeySet]:
-    """Return the window without the query itself, and the residue classes."""
+    """Return the window without the query itself, and the residue classes, for whole strides."""
     g, window = pattern.stride, pattern.near
     units, block = length // g, _block(g)
     left, right = (min(side, length - block) for side in (g - 1, window.layout.right))
@@ -154,19 +140,6 @@ def _fixed_sets(pattern: Fixed, length: int, device: torch.device) -> list[KeySe
     else:
         mask = ~is_column[None]
     return [RunSet(mask, RunSizes(1, length, g, 0, 0)), far]
-
-
-def _parts(q, k, v, pattern: Strided | Fixed, key_mask: Tensor | None) -> list[Partial]:
-    if isinstance(pattern, Strided):
-        return _strided(q, k, v, pattern, key_mask)
-    return _fixed(q, k, v, pattern, key_mask)
-
-
-def _one(parts: list[Partial], v: Tensor) -> Tensor:
-    """Merge the parts; zeros where a text shorter than its first column has none."""
-    if not parts:
-        return apply_mask(v, v.new_zeros(1, dtype=torch.bool))
-    return merge_parts(parts) if len(parts) > 1 else parts[0][0]
 
 
 def _strided(q, k, v, pattern: Strided, key_mask: Tensor | None) -> list[Partial]:

@@ -164,7 +164,7 @@ def flash_forward(
 ) -> tuple[Tensor, Tensor]:
     """Compute softmax(scale q k^T + bias) v on CPU, and the log of each row's total weight.
 
-    For autograd functions that keep less than k and v, which `_flash_backward` then takes again.
+    For autograd functions that keep less than k and v, which `softmax_gradients` then takes again.
 
     Args:
         q: queries (B, H, T, D).
@@ -175,22 +175,6 @@ def flash_forward(
     """
     run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     return run(*fit_operands(q, k, v), 0.0, False, attn_mask=_fit_bias(bias), scale=scale)
-
-
-def _flash_backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Tensor | None,
-    out: Tensor,
-    log_weight: Tensor,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of the q, k and v of `flash_forward`."""
-    run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-    operands = fit_operands(grad, q, k, v, out)
-    return run(*operands, log_weight, 0.0, False, attn_mask=_fit_bias(bias), scale=scale)
 
 
 def softmax_gradients(
@@ -204,13 +188,15 @@ def softmax_gradients(
     scale: float,
     own_log: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of `_flash_backward` for rows of few keys.
+    """Return the gradients of the q, k and v of `flash_forward`, for rows of few keys.
 
     In half precision the fused backward pass is slow, and products of the weights are faster.
     `out` and `log_weight` may be those of more keys; `own_log` is then the log weight of `k`.
     """
     if q.dtype.itemsize >= 4:
-        return _flash_backward(grad, q, k, v, bias, out, log_weight, scale)
+        run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+        operands = *fit_operands(grad, q, k, v, out), log_weight, 0.0, False
+        return run(*operands, attn_mask=_fit_bias(bias), scale=scale)
     shape = q.shape[:2]
     scores = dot_products(q, k, scale)
     weights = (scores if bias is None else scores.add_(bias)).softmax(-1).to(v.dtype).flatten(0, 1)

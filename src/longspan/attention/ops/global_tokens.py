@@ -8,7 +8,8 @@ no key counts twice. Xiong et al. 2022, section 3.
 import torch
 from torch import Tensor
 
-from longspan.attention.derivatives import apply_function, values_of
+from longspan.attention.derivatives import LinearFunction, apply_function, values_of
+from longspan.attention.inputs import Inputs
 from longspan.attention.masking import both_masks
 from longspan.attention.ops.open_sizes import fit_block
 from longspan.attention.ops.softmax import softmax_attention
@@ -16,51 +17,37 @@ from longspan.attention.relative_bias import RelativeBias
 from longspan.errors import InputError
 
 
-def combine_global_masks(
-    fixed: tuple[int, ...], key_mask: Tensor | None, global_mask: Tensor | None, q: Tensor
-) -> Tensor | None:
+def combine_global_masks(fixed: tuple[int, ...], x: Inputs) -> Tensor | None:
     """Return the mask of global tokens: those at fixed positions, and real ones of the caller.
 
     A token at a fixed position attends to all even if the key mask hides it as a key.
     """
-    B, _, T, _ = q.shape
+    B, _, T, _ = x.k.shape
     inside = [p for p in fixed if p < T]
-    if global_mask is None and not inside:
+    if x.global_mask is None and not inside:
         return None
-    joined = torch.zeros(B, T, dtype=torch.bool, device=q.device)
+    joined = torch.zeros(B, T, dtype=torch.bool, device=x.k.device)
     joined[:, inside] = True
-    return joined if global_mask is None else joined | both_masks(global_mask, key_mask)
+    return joined if x.global_mask is None else joined | both_masks(x.global_mask, x.key_mask)
 
 
-class _Take(torch.autograd.Function):
+class _Take(LinearFunction):
     """Rows of x (B, H, T, D) at distinct positions (B, G), (B, H, G, D).
 
     Torch's own gather copies single numbers, or x itself where it is the view of a projection, and
     its gradient adds where a copy suffices.
     """
 
-    generate_vmap_rule = True
-
     @staticmethod
     def forward(x: Tensor, index: Tensor) -> Tensor:
         return x.transpose(1, 2)[_batch(index), index].transpose(1, 2)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.length = inputs[0].shape[2]
-        ctx.save_for_backward(inputs[1])
-        ctx.save_for_forward(inputs[1])
-
-    @staticmethod
     def backward(ctx, grad: Tensor):
         (index,), (B, H, _, D) = ctx.saved_tensors, grad.shape
-        out = grad.new_zeros(B, ctx.length, H, D)
+        out = grad.new_zeros(B, ctx.shape[2], H, D)
         out[_batch(index), index] = grad.transpose(1, 2)
         return out.transpose(1, 2), None
-
-    @staticmethod
-    def tangents(ctx, tangent: Tensor, *_):
-        return apply_function(_Take, tangent, ctx.saved_tensors[0])
 
 
 class _Put(torch.autograd.Function):
@@ -154,22 +141,17 @@ class GlobalTokens:
 
 
 def gather_global_tokens(
-    fixed: tuple[int, ...],
-    k: Tensor,
-    v: Tensor,
-    key_mask: Tensor | None,
-    global_mask: Tensor | None,
-    most: int | None,
+    fixed: tuple[int, ...], x: Inputs, most: int | None
 ) -> GlobalTokens | None:
     """Gather the global tokens at fixed positions and from the caller; None if there are none.
 
     `most` is the maximum number of the caller's tokens per row, or None.
     """
-    is_global = combine_global_masks(fixed, key_mask, global_mask, k)
+    is_global = combine_global_masks(fixed, x)
     if is_global is None:
         return None
-    count = count_slots(is_global, len(fixed), global_mask, most)
-    return GlobalTokens(is_global, count, k, v, key_mask) if count else None
+    count = count_slots(is_global, len(fixed), x.global_mask, most)
+    return GlobalTokens(is_global, count, x.k, x.v, x.key_mask) if count else None
 
 
 def count_slots(is_global: Tensor, fixed: int, global_mask: Tensor | None, most: int | None) -> int:
@@ -193,17 +175,25 @@ def count_slots(is_global: Tensor, fixed: int, global_mask: Tensor | None, most:
 
 
 def replace_global_rows(
-    out, q, k, v, global_tokens, key_mask, causal, itself=True, bias=None, dropout=0.0, sink=None
+    out: Tensor,
+    x: Inputs,
+    global_tokens: GlobalTokens,
+    causal: bool,
+    dropout: float = 0.0,
+    *,
+    itself: bool = True,
 ) -> Tensor:
     """Replace the rows of global tokens: they attend to every real key.
 
     With `itself=False` a token attends to itself only if there is no other key.
     """
-    mask = global_tokens.row_mask(key_mask, causal)
+    mask, bias = global_tokens.row_mask(x.key_mask, causal), x.bias
     if not itself:
-        same = torch.arange(q.shape[2], device=q.device) == global_tokens.index[:, None, :, None]
+        position = torch.arange(x.q.shape[2], device=x.q.device)
+        same = position == global_tokens.index[:, None, :, None]
         other = ~same if mask is None else mask & ~same
         mask = other | (same & ~other.any(-1, keepdim=True))
     bias = None if bias is None else global_tokens.gather_bias(bias, 2)
-    rows = softmax_attention(global_tokens.gather(q), k, v, mask, bias, dropout, sink)
+    q = global_tokens.gather(x.q)
+    rows = softmax_attention(q, x.k, x.v, mask, bias, dropout, x.sinks)
     return global_tokens.scatter_rows(rows, out)

@@ -98,17 +98,14 @@ class PatternAttention(Attention):
 
     def attend_pattern(self, x):
         """Run gathered-block attention. `attend` and the first step call it."""
-        options = {"most": self.max_global_tokens, "bias": x.bias, "dropout": self.dropout}
-        options["sink"] = x.sinks
-        masks = x.key_mask, x.global_mask
-        return pattern_attention(x.q, x.k, x.v, self.pattern, *masks, **options)
+        most, dropout = self.max_global_tokens, self.dropout
+        return pattern_attention(x, self.pattern, most=most, dropout=dropout)
 
     def attend_packed(self, x):
         """Compute all documents at once; with global tokens, one document after another."""
         if self.pattern.layout.globals or x.global_mask is not None:
             return attend_each(self, x)
-        scores = self.dropout, x.sinks
-        return packed_pattern_attention(x.q, x.k, x.v, self.pattern, x.documents, *scores)
+        return packed_pattern_attention(x, self.pattern, self.dropout)
 
     def reference(self, x):
         """Compute full softmax under the pattern's dense mask."""

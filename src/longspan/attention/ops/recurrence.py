@@ -20,7 +20,6 @@ Both directions are summed for bidirectional forms: without the delta rule a tok
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -36,20 +35,6 @@ NARROW = 64  # width of a head up to which a CPU takes less time with half as ma
 PIECE = 1 << 18  # numbers of the keys that a CPU computes with at once: a megabyte, in its cache
 SMALL = 2  # rows of blocks whose products are sums of elementwise ones
 RANGE = 32.0  # sum of decays of a block whose tokens are compared in one product
-
-
-class Decays(NamedTuple):
-    """Products of queries and keys within chunks, and decays to and from their ends.
-
-    Attributes:
-        products: sums over d of q_td k_sd exp(c_td - c_sd), zero for s > t (..., C, C).
-        start: decay from before the chunk to each token (..., C, 1 or D); None: there is none.
-        end: decay from each token to the end of the chunk.
-    """
-
-    products: Tensor
-    start: Tensor | None
-    end: Tensor | None
 
 
 def mix(
@@ -126,21 +111,20 @@ def _mix_chunks(
     """Return what `mix` does for all chunks at once; v has its step size (..., T, 1)."""
     T = k.shape[2]
     q, k, v = (split_blocks(x, chunk) for x in (q, k, v))
-    g = None if log_decay is None else split_blocks(log_decay, chunk)
+    g = None if log_decay is None else split_blocks(log_decay, chunk)[:, :, :, None]
     step = None if step is None else split_blocks(step, chunk)
     rows = torch.stack([q, k], 3) if delta else q[:, :, :, None]
-    decays = _decayed(rows, k[:, :, :, None], None if g is None else g[:, :, :, None])
+    products, *decays = _decayed(rows, k[:, :, :, None], g)
     reads, reads_k, writes, fade = q, k, k.mT, None
-    if decays.start is not None and decays.end is not None:
-        start, end = decays.start[:, :, :, 0], decays.end[:, :, :, 0]
+    if decays:
+        start, end = (x[:, :, :, 0] for x in decays)
         reads, writes, fade = q * start, (k * end).mT, start[..., -1:, :].mT
         reads_k = k * start if delta else k
     if delta:
-        products = decays.products[:, :, :, 1]
-        v, states, state = _delta_scan(products, v, reads_k, writes, step, fade, state)
+        v, states, state = _delta_scan(products[:, :, :, 1], v, reads_k, writes, step, fade, state)
     else:
         states, state = scan(writes @ v, fade, state)
-    out = decays.products[:, :, :, 0] @ v + reads @ states
+    out = products[:, :, :, 0] @ v + reads @ states
     return resize(out.flatten(2, 3), T), state
 
 
@@ -202,26 +186,31 @@ def _single_step(q, k, v, log_decay, step, delta: bool, state: Tensor) -> tuple[
     return q @ state, state
 
 
-def _decayed(q: Tensor, k: Tensor, g: Tensor | None) -> Decays:
-    """Return the products within chunks, and the decays.
+def _decayed(q: Tensor, k: Tensor, g: Tensor | None) -> tuple[Tensor, ...]:
+    """Return the products of queries and keys within chunks, and decays to and from their ends.
 
     Args:
         q: rows (..., R, C, D): R sets of rows that meet the keys.
         k: keys (..., 1, C, D).
         g: log decays (..., 1, C, 1 or D), or None.
+
+    Returns:
+        Sums over d of q_td k_sd exp(c_td - c_sd), zero for s > t (..., C, C). If there are decays,
+        also that from before the chunk to each token (..., C, 1 or D), and that from each token to
+        the end of the chunk.
     """
     if g is None:
-        return Decays((q @ k.mT).tril(), None, None)
+        return ((q @ k.mT).tril(),)
     if g.shape[-1] > 1:
         return _channel_decays(q, k, g)
     # Sums of g over the tokens s + 1 .. t, (..., t, s): differences of sums would lose small ones.
     between = g.expand(*g.shape[:-1], g.shape[-2]).tril(-1).cumsum(-2)
     later = torch.ones(between.shape[-2:], dtype=torch.bool, device=g.device).triu(1)
     gain = between.masked_fill(later, -torch.inf).exp()
-    return Decays((q @ k.mT) * gain, g.cumsum(-2).exp(), between[..., -1:, :].mT.exp())
+    return (q @ k.mT) * gain, g.cumsum(-2).exp(), between[..., -1:, :].mT.exp()
 
 
-def _channel_decays(q: Tensor, k: Tensor, g: Tensor) -> Decays:
+def _channel_decays(q: Tensor, k: Tensor, g: Tensor) -> tuple[Tensor, ...]:
     """Compute `_decayed` with one decay per channel, from blocks of tokens to halves of the chunk.
 
     Queries of a second half meet keys of the first in one product: keys decay to the end of their
@@ -238,7 +227,7 @@ def _channel_decays(q: Tensor, k: Tensor, g: Tensor) -> Decays:
         end = torch.cat([end1 + start2[..., -1:, :], end2], -2)
         start = torch.cat([start1, start2 + start1[..., -1:, :]], -2)
         q, k = (x.unflatten(-3, (-1, 2)).flatten(-3, -2) for x in (q, k))
-    return Decays(products.squeeze(-3), start.squeeze(-3).exp(), end.squeeze(-3).exp())
+    return products.squeeze(-3), start.squeeze(-3).exp(), end.squeeze(-3).exp()
 
 
 def _block_size(g: Tensor) -> int:

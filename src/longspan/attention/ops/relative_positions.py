@@ -28,18 +28,6 @@ HEADS, BLOCK = 8, 128  # heads and queries of a piece
 QUERY_BLOCK = 256  # queries whose scores are computed at once
 
 
-class RelativeQueries(NamedTuple):
-    """Scaled queries with the biases of Transformer-XL added, each (B, H, T, D).
-
-    Attributes:
-        content: a, for the keys.
-        position: b, for the distances.
-    """
-
-    content: Tensor
-    position: Tensor
-
-
 class _Inputs(NamedTuple):
     """Inputs of all heads of a batch, or their gradients.
 
@@ -129,7 +117,7 @@ class _RelativePieces(torch.autograd.Function):
 
 
 def relative_softmax(
-    queries: RelativeQueries,
+    queries: tuple[Tensor, Tensor],
     k: Tensor,
     v: Tensor,
     r: Tensor,
@@ -139,7 +127,8 @@ def relative_softmax(
     """Compute softmax rows (B, H, T, E) of queries whose own keys are the newest.
 
     Args:
-        queries: queries.
+        queries: scaled queries with the biases added, for the keys and for the distances, each
+            (B, H, T, D).
         k: keys (B, H, S, D).
         v: values (B, H, S, E).
         r: vectors of the distances from S down to 0 (H, S + 1, D), or to 1 - T (H, S + T, D) if
@@ -148,7 +137,7 @@ def relative_softmax(
             key; None: all, or all but those of later keys.
         whole: the same function of (a, b, k, v, r), which can be differentiated twice.
     """
-    shape = queries.content.shape[:2]
+    shape = queries[0].shape[:2]
 
     def of_rows(*inputs: Tensor) -> Tensor:
         return whole(*(x.unflatten(0, shape) for x in inputs)).flatten(0, 1)
@@ -329,11 +318,11 @@ class RelativeAttention(SegmentAttention):
         r = r[:, longest - S : longest + (1 if self.causal else T)]
         return relative_softmax(self._relative_queries(q), keys.k, keys.v, r, mask, whole)
 
-    def _relative_queries(self, q: Tensor) -> RelativeQueries:
-        """Return the scaled queries, with u and with w."""
+    def _relative_queries(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the scaled queries, with u for the keys and with w for the distances."""
         scale = q.shape[-1] ** -0.5
         u, w = ((x * scale).to(q.dtype)[:, None] for x in (self.content_bias, self.position_bias))
-        return RelativeQueries(q * scale + u, q * scale + w)
+        return q * scale + u, q * scale + w
 
     def _attend_block(self, q, keys, places):
         """Compute content and position scores as one product each, then softmax."""

@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.derivatives import (
-    SoftmaxFunction,
     apply_function,
     attach_weights,
     softmax_tangents,
@@ -98,13 +97,15 @@ def split_bias(bias: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     return bias.masked_fill(hidden, 0), ~hidden if mask is None else mask & ~hidden
 
 
-class _PartialSoftmax(SoftmaxFunction):
+class _PartialSoftmax(torch.autograd.Function):
     """Softmax rows and the logarithm of their total weight, in few passes over the scores.
 
     Autograd would read the scores a dozen times. Here the logarithm comes from the largest score
     and the largest weight, and the gradient of both outputs is one product,
     p (dp - sum(p dp) + dlog), where sum(p dp) is the sum of out dout.
     """
+
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None):
@@ -116,6 +117,14 @@ class _PartialSoftmax(SoftmaxFunction):
         weights = weights.to(v.dtype)
         out = weights @ v
         return out, highest - share.log(), weights
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        out, _, weights = output
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(weights)
+        ctx.save_for_backward(*inputs[:3], weights, out)
+        ctx.save_for_forward(*inputs[:3], weights)
 
     @staticmethod
     def backward(ctx, *grads: Tensor | None):

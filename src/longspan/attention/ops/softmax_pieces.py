@@ -127,11 +127,14 @@ class _PieceSoftmax(torch.autograd.Function):
         (q, *tensors), (out, logs, *own_logs) = saved[: ctx.end], saved[ctx.end :]
         pieces, inputs = ctx.pieces, tuple(x for x in (q, *tensors) if x is not None)
         if torch.is_grad_enabled():
-            whole = pieces.whole if sink is None else _take_sink(pieces.whole)
-            inputs = inputs if sink is None else (sink, *inputs)
-            gradients = differentiable_gradients(whole, inputs, grad)
-            before = (None,) if sink is not None else (None, None)
-            return *before, *gradients, *(None,) * (ctx.end + 2 - len(before) - len(gradients))
+            by_input: tuple[Tensor | None, ...]
+            if sink is None:
+                by_input = None, *differentiable_gradients(pieces.whole, inputs, grad)
+            else:
+                by_input = differentiable_gradients(
+                    lambda sink, *inputs: pieces.whole(*inputs, sink=sink), (sink, *inputs), grad
+                )
+            return None, *by_input, *(None,) * (ctx.end + 1 - len(by_input))
         by_query, sums = pieces.empty(q, q.shape[-1], q.dtype), pieces.sums(tensors)
         for number, piece in pieces.divide(q):
             keys, values, bias, some = pieces.gather(tensors, number, piece)
@@ -149,10 +152,6 @@ class _PieceSoftmax(torch.autograd.Function):
             inner = (at_least_float32(grad) * out).sum(-1, keepdim=True)
             by_sink = (-inner * (sink - logs).exp()).sum_to_size(sink.shape).to(sink.dtype)
         return None, by_sink, by_query, *pieces.gradients(sums, tensors)
-
-
-def _take_sink(whole: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return lambda sink, *inputs: whole(*inputs, sink=sink)
 
 
 def softmax_in_pieces(

@@ -22,17 +22,10 @@ from longspan.attention.patterns.base import BlockLayout, Both, Causal, Either, 
 from longspan.attention.patterns.heads import PerHead
 from longspan.attention.patterns.random import RandomBlocks
 from longspan.attention.patterns.strided import Fixed, Strided
-from longspan.attention.patterns.windows import (
-    BlockNeighbors,
-    BlockWindow,
-    FirstKeys,
-    Global,
-    Window,
-)
+from longspan.attention.patterns.windows import BlockWindow, FirstKeys, Global, Window
 
 __all__ = [
     "BlockLayout",
-    "BlockNeighbors",
     "BlockWindow",
     "Both",
     "Causal",

@@ -4,8 +4,6 @@ Source of the rules: bigbird/core/attention.py of https://github.com/google-rese
 (Zaheer et al. 2020), and `BigBirdBlockSparseAttention` of transformers.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -67,19 +65,6 @@ def published_ranges(row: Tensor, blocks: Tensor, block: int, left: Tensor) -> t
     return low, high, remaining
 
 
-class TransformersBlocks(NamedTuple):
-    """Random blocks that transformers draws in training, (H, rows, r), -1 for none.
-
-    Attributes:
-        usual: for most lengths.
-        early: for inputs padded to 1024, 3072 or 4096 tokens: blocks of the first 1024, which may
-            repeat the window and the last block.
-    """
-
-    usual: Tensor
-    early: Tensor
-
-
 def draws_early(length: int, block: int) -> bool:
     """Return whether transformers takes the early blocks for an input of so many tokens."""
     return -(-length // block) * block in _TRANSFORMERS_EARLY_LENGTHS
@@ -87,8 +72,8 @@ def draws_early(length: int, block: int) -> bool:
 
 def draw_transformers_blocks(
     seed: int, heads: int, max_length: int, block: int, count: int
-) -> TransformersBlocks:
-    """Draw the random blocks of one layer as transformers does, bit for bit.
+) -> tuple[Tensor, Tensor]:
+    """Draw the random blocks of one layer as transformers does in training, bit for bit.
 
     transformers seeds numpy's global generator with the index of the layer; this function leaves
     that generator alone. In evaluation transformers takes block 0, `count` times.
@@ -99,12 +84,17 @@ def draw_transformers_blocks(
         max_length: maximum length of the model, `max_position_embeddings`.
         block: length of a block.
         count: random blocks per block of queries, r.
+
+    Returns:
+        Blocks (H, rows, r), -1 for none, for most lengths; and those for inputs padded to 1024,
+        3072 or 4096 tokens: of the first 1024, which may repeat the window and the last block.
     """
     import numpy as np  # which torch alone does not require
 
     rows, whole = -(-max_length // block), max_length // block
     usual, early = np.full((2, heads, rows, count), -1)
-    choices = [_usual_choices(row, count) for row in range(rows)]
+    # Choices are among the first 2r + 5 blocks; shorter inputs attend to all.
+    choices = [published_parts(row, 2 * count + 6, EARLY, count)[0][1] for row in range(rows)]
     random = np.random.RandomState(seed)
     for row in range(1, rows):
         for head in range(heads):
@@ -116,12 +106,7 @@ def draw_transformers_blocks(
         for row in range(1, whole - 1):
             picks = random.permutation(choices[row])[:count]
             early[head, row, : len(picks)] = picks
-    return TransformersBlocks(torch.tensor(usual), torch.tensor(early))
-
-
-def _usual_choices(row: int, count: int) -> list[int]:
-    """Return the choices among the first 2r + 5 blocks; shorter inputs attend to all."""
-    return published_parts(row, 2 * count + 6, EARLY, count)[0][1]
+    return torch.tensor(usual), torch.tensor(early)
 
 
 def _early_choices(row: int, blocks: int, block: int) -> list[int]:

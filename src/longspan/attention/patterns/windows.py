@@ -49,19 +49,26 @@ class Window(Pattern):
 
 @dataclasses.dataclass(frozen=True)
 class BlockWindow(Pattern):
-    """Block of the query and `overlap` keys on either side, the same for every query of a block.
+    """Block of the query and `overlap` keys before it, the same for every query of a block.
 
-    Xiong et al. 2022 use `overlap = block // 2` ("blockwise local window") and 0 ("disjoint"). The
-    grid starts at position 0, so padding on the right never moves it.
+    There are `right` keys after the block; None means `overlap`. Xiong et al. 2022 use `overlap =
+    block // 2` ("blockwise local window") and 0 ("disjoint"). The grid starts at position 0, so
+    padding on the right never moves it.
     """
 
     block: int
     overlap: int = 0
+    right: int | None = None
 
     def __post_init__(self) -> None:
         """Raise OptionError for an empty block or a negative overlap."""
-        if self.block < 1 or self.overlap < 0:
+        if self.block < 1 or min(self.overlap, self.after) < 0:
             raise OptionError(f"a block window requires block >= 1 and overlap >= 0, got {self}")
+
+    @property
+    def after(self) -> int:
+        """Number of keys after the block."""
+        return self.overlap if self.right is None else self.right
 
     @property
     def period(self):
@@ -71,42 +78,12 @@ class BlockWindow(Pattern):
     def __call__(self, b, h, q, kv):
         """Return whether the key is in the query's block or its overlap."""
         start = q // self.block * self.block
-        return (kv >= start - self.overlap) & (kv < start + self.block + self.overlap)
+        return (kv >= start - self.overlap) & (kv < start + self.block + self.after)
 
     @property
     def layout(self):
         """Blocks of the pattern."""
-        return BlockLayout(block=self.block, left=self.overlap, right=self.overlap)
-
-
-@dataclasses.dataclass(frozen=True)
-class BlockNeighbors(Pattern):
-    """Block of the query, and whole blocks `before` and `after` it."""
-
-    block: int
-    before: int
-    after: int
-
-    def __post_init__(self) -> None:
-        """Raise OptionError for an empty block or a negative number of blocks."""
-        if self.block < 1 or self.before < 0 or self.after < 0:
-            raise OptionError(f"neighbors require block >= 1 and numbers >= 0, got {self}")
-
-    @property
-    def period(self):
-        """Length of a block."""
-        return self.block
-
-    def __call__(self, b, h, q, kv):
-        """Return whether the block of the key is near that of the query."""
-        offset = kv // self.block - q // self.block
-        return (offset >= -self.before) & (offset <= self.after)
-
-    @property
-    def layout(self):
-        """Blocks of the pattern."""
-        left, right = self.before * self.block, self.after * self.block
-        return BlockLayout(block=self.block, left=left, right=right)
+        return BlockLayout(block=self.block, left=self.overlap, right=self.after)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,13 @@ from longspan.models.conversion.checkpoint_files import (
 )
 from longspan.models.conversion.converter import Conversion, convert_weights
 from longspan.models.conversion.family import POSITIONS, Weight
-from longspan.models.conversion.plan import Extension, keep_all, make_config, plan_extension
+from longspan.models.conversion.plan import (
+    Extension,
+    check_length,
+    keep_all,
+    make_config,
+    plan_extension,
+)
 from longspan.models.conversion.positions import choose_method, stretch_own_table
 from longspan.models.conversion.source import Source, SourceWeight, open_source, read_tensors
 from longspan.models.conversion.weights import copy_weights, load_weights
@@ -212,11 +218,7 @@ def _check_own(folder: Path, short: LongspanConfig, max_length: int) -> None:
         raise OptionError(
             f"{folder} has axial positions, whose grid decides the length; choose another source"
         )
-    if max_length < short.max_position_embeddings:
-        raise OptionError(
-            f"max_length must be at least the {short.max_position_embeddings:,} tokens of the "
-            f"source, got {max_length:,}; to shorten inputs, truncate them with the tokenizer"
-        )
+    check_length("max_length", max_length, short.max_position_embeddings)
 
 
 def _model_class(folder: Path) -> type[LongspanPreTrainedModel]:

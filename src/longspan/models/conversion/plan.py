@@ -62,7 +62,7 @@ def plan_extension(
         UnknownNameError: positions of the source are not extended so.
     """
     length = source.family.source_length(source.config)
-    _check_length("max_length", max_length, length)
+    check_length("max_length", max_length, length)
     if freeze != "none" and source.family.positions != "learned":
         raise OptionError(
             f"freeze={freeze!r} trains learned positions, the source has "
@@ -96,11 +96,12 @@ def _decoder_length(source: Source, requested: int | None) -> int | None:
             f"decoder_max_length={requested:,} requires an encoder-decoder, such as BART; "
             f"{source.config.model_type} is none, use max_length"
         )
-    _check_length("decoder_max_length", requested, length)
+    check_length("decoder_max_length", requested, length)
     return requested
 
 
-def _check_length(name: str, requested: int, length: int) -> None:
+def check_length(name: str, requested: int, length: int) -> None:
+    """Raise OptionError for fewer tokens than those of the source."""
     if requested < length:
         raise OptionError(
             f"{name} must be at least the {length:,} tokens of the source, got {requested:,}; "

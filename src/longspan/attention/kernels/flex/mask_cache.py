@@ -6,19 +6,11 @@ The layers of a model are called with the same mask, so that one computation ser
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from torch import Tensor
 
 V = TypeVar("V")
-
-
-class _Entry(NamedTuple, Generic[V]):
-    """A value, with references to the tensors that it was computed from and their versions."""
-
-    tensors: tuple[weakref.ref | None, ...]
-    versions: tuple[int, ...]
-    value: V
 
 
 class MaskCache(Generic[V]):
@@ -27,7 +19,8 @@ class MaskCache(Generic[V]):
     def __init__(self, size: int):
         """Create an empty cache of at most `size` values."""
         self.size = size
-        self.entries: OrderedDict[Hashable, _Entry[V]] = OrderedDict()
+        # References to the tensors that a value was computed from, their versions, and the value.
+        self.entries: OrderedDict[Hashable, tuple[tuple, tuple[int, ...], V]] = OrderedDict()
 
     def get(self, key: Hashable, tensors: Sequence[Tensor | None], make: Callable[[], V]) -> V:
         """Return the value of a key and tensors, made if it is not in the cache.
@@ -42,14 +35,14 @@ class MaskCache(Generic[V]):
         place = key, tuple(map(id, tensors))
         versions = tuple(0 if x is None else x._version for x in tensors)
         entry = self.entries.get(place)
-        if entry is None or entry.versions != versions or not _are_same(entry.tensors, tensors):
+        if entry is None or entry[1] != versions or not _are_same(entry[0], tensors):
             references = tuple(None if x is None else weakref.ref(x) for x in tensors)
-            entry = _Entry(references, versions, make())
+            entry = references, versions, make()
             self.entries[place] = entry
         self.entries.move_to_end(place)
         while len(self.entries) > self.size:
             self.entries.popitem(last=False)
-        return entry.value
+        return entry[2]
 
 
 def _are_same(references: Sequence[weakref.ref | None], tensors: Sequence[Tensor | None]) -> bool:

@@ -135,7 +135,9 @@ def mix_gradients(
             *(*inputs, state, rows_of(grad), inverse, rows_of(dq), by_weight, sizes, plan.form),
             **plan.options,
         )
-        state = _state_of_queries(plan, q, grad, inverse, by_weight)
+        rows, shift = plan.queries.queries, plan.queries.shift
+        walk = (rows_of(q), rows_of(grad), None, inverse, by_weight, rows, shift)
+        state = _sum(plan, plan.queries, grad, walk, reverse=True)
         grid, sizes = plan.reading(plan.keys)
         key_gradients[grid](
             *(*inputs, state, rows_of(grad), inverse, by_weight, rows_of(dk), rows_of(dv)),
@@ -191,26 +193,14 @@ def _divide(tokens: int, chunk: int, rows: int) -> tuple[int, int]:
 def _state_of_keys(plan: Plan, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Sum the features of keys times values: before each segment if causal, else over all."""
     walk = (rows_of(k), rows_of(v), mask, None, None, plan.keys.keys, 0)
-    return _scan(plan, _sum(plan, plan.keys, v, walk), reverse=False)
+    return _sum(plan, plan.keys, v, walk, reverse=False)
 
 
-def _state_of_queries(
-    plan: Plan, q: Tensor, grad: Tensor, inverse: Tensor, by_weight: Tensor
-) -> Tensor:
-    """Sum the features of queries times gradients: after each segment if causal, else over all."""
-    T, shift = plan.queries.queries, plan.queries.shift
-    walk = (rows_of(q), rows_of(grad), None, inverse, by_weight, T, shift)
-    return _scan(plan, _sum(plan, plan.queries, grad, walk), reverse=True)
-
-
-def _sum(plan: Plan, sizes: Sizes, like: Tensor, walk: tuple) -> Tensor:
+def _sum(plan: Plan, sizes: Sizes, like: Tensor, walk: tuple, reverse: bool) -> Tensor:
+    """Sum features times values: before or after each segment if causal, else over all."""
     shape = (plan.rows, sizes.segments, sizes.value_width + 1, sizes.feature_width)
     state = like.new_empty(shape, dtype=sum_dtype(like))
     sum_segment[plan.rows, sizes.segments](*walk, state, sizes, plan.form, **plan.options)
-    return state
-
-
-def _scan(plan: Plan, state: Tensor, reverse: bool) -> Tensor:
     if not plan.form.causal:
         return state.sum(1)
     size = state[0, 0].numel()
