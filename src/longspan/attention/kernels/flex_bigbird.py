@@ -5,7 +5,6 @@ import torch
 from longspan.attention.inputs import Inputs
 from longspan.attention.kernels.flex.calls import Kind, Source
 from longspan.attention.kernels.flex.tiles import block_tiles, bucket_length
-from longspan.attention.masking import both_masks
 from longspan.attention.mechanisms.bigbird import BigBirdAttention
 from longspan.attention.registry import register_kernel
 
@@ -28,7 +27,7 @@ def _bigbird_source(attention: BigBirdAttention, x: Inputs) -> Source:
     blocks = rule.num_blocks(T, key_mask, q.device)
     is_global = rule.global_mask(T, blocks)
     if global_mask is not None:
-        is_global = is_global | both_masks(global_mask, key_mask)
+        is_global = is_global | (global_mask if key_mask is None else global_mask & key_mask)
     rows = max(0, -(-(T - prefix) // block))
     lists = rule.lists(attention.blocks_for(T)[:, :rows], blocks)
     size = max(1, -(-(length - prefix) // block))

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.cache import select_tokens
-from longspan.attention.masking import both_masks
 from longspan.attention.ops.block_lists import block_list_attention
 from longspan.attention.ops.draws import draw_integers, to_defaults
 from longspan.attention.ops.gathered_keys import gathered_softmax
@@ -146,7 +145,7 @@ class BigBirdAttention(Attention):
         blocks = rule.num_blocks(length, key_mask, q.device)
         is_global = rule.global_mask(length, blocks).expand(q.shape[0], -1)
         if global_mask is not None:
-            is_global = is_global | both_masks(global_mask, key_mask)
+            is_global = is_global | (global_mask if key_mask is None else global_mask & key_mask)
         most = self.max_global_tokens
         count = count_slots(is_global, rule.max_globals(length), global_mask, most)
         extra = shared = GlobalTokens(is_global, count, k, v, key_mask) if count else None

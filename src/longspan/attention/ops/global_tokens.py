@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from longspan.attention.derivatives import apply_function, values_of
-from longspan.attention.masking import both_masks
 from longspan.attention.ops.open_sizes import fit_block
 from longspan.attention.ops.softmax import softmax_attention
 from longspan.attention.relative_bias import RelativeBias
@@ -29,7 +28,9 @@ def combine_global_masks(
         return None
     joined = torch.zeros(B, T, dtype=torch.bool, device=q.device)
     joined[:, inside] = True
-    return joined if global_mask is None else joined | both_masks(global_mask, key_mask)
+    if global_mask is None:
+        return joined
+    return joined | (global_mask if key_mask is None else global_mask & key_mask)
 
 
 class _Take(torch.autograd.Function):
