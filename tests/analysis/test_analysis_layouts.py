@@ -10,9 +10,12 @@ import toy_streams
 from conll_files import write_conll
 from longspan.analysis import example_rollouts, layers
 from longspan.analysis import run_analysis as module
+from longspan.arena.protocols.files import register_imports
+from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.errors import OptionError
 from longspan.models import LongspanConfig
 from longspan.tasks import build
+from own_files import forgotten_imports, reviews, write_csv
 from wikihop_files import write_wikihop
 
 CASES = {
@@ -126,6 +129,22 @@ def test_left_to_right_models_are_analyzed_by_their_segments(tmp_path, name):
         assert (found.part, found.start, found.prediction) == (1, "the scored tokens", None)
         assert found.tokens == task.ids_to_tokens(sequence.inputs[sequence.mask].numpy())
         assert found.shares.unpack().sum() == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["class", "labels", "number"])
+def test_rollouts_name_the_class_of_texts_that_have_one(tmp_path, kind):
+    rows = [(text, label, f"{label};{number % 3}", number) for text, label, number in reviews(30)]
+    columns = {"class": "stars", "labels": "tags", "number": "score"}
+    path = write_csv(tmp_path / "reviews.csv", rows, ("body", *columns.values()))
+    request = TextsRequest(text="body", target=columns[kind], kind=kind)
+    import_texts(tmp_path / "cache", kind, path, request)
+    with forgotten_imports(tmp_path):
+        register_imports(tmp_path / "cache")
+        task = build(kind, {"length": 64})
+        task.open(tmp_path / "cache")
+        found = example_rollouts.roll_out_examples(build_model(task), task, [0, 1])
+    names = {"pos", "neg"} if kind == "class" else {None}
+    assert {x for one in found for x in (one.label, one.prediction)} <= names
 
 
 def test_mechanisms_without_global_tokens_are_analyzed(folders):

@@ -132,7 +132,7 @@ class Rollout:
         row: row of the example.
         part: 1, or 2 for the second sequence of a pair.
         start: states that are traced back, such as "the CLS token" or "token 3".
-        label: class of the example; None where tokens are scored, or not recorded.
+        label: class of the example; None where it has not one class, or not recorded.
         prediction: class that the model predicts; None like `label`.
         shares: share of each input token.
         side: side of the image that the tokens form; None for other inputs.
