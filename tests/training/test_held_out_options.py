@@ -31,10 +31,7 @@ every_memory = pytest.mark.parametrize("mechanism", SIZES)
 
 def make_model(mechanism="transformer_xl", **options):
     return toy_streams.make_decoder(
-        mechanism,
-        {**SIZES[mechanism], **options},
-        hidden_dropout_prob=0.1,
-        initializer_range=0.4,
+        mechanism, {**SIZES[mechanism], **options}, hidden_dropout_prob=0.1, initializer_range=0.4
     )
 
 

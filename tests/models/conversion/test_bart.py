@@ -119,12 +119,7 @@ def test_gradients_equal_source(source, attention):
 @torch.no_grad()
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"num_beams": 1},
-        {"num_beams": 4, "num_return_sequences": 2},
-        {"use_cache": False},
-    ],
+    [{}, {"num_beams": 1}, {"num_beams": 4, "num_return_sequences": 2}, {"use_cache": False}],
     ids=["defaults", "greedy", "several beams", "no cache"],
 )
 def test_written_folder_generates_as_the_source(source, options, tmp_path):
