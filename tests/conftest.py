@@ -72,9 +72,12 @@ def pytest_collection_finish():
 
 @pytest.fixture(scope="module")
 def frozen_heap():
-    """Exempt what earlier tests left: benchmarks collect garbage before each case."""
+    """Exempt what earlier tests left, for good: benchmarks collect garbage before each case."""
     gc.collect()
     gc.freeze()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, "unfreeze", lambda: None)
+        yield
 
 
 @pytest.fixture(scope="session")

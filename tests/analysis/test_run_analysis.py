@@ -365,7 +365,7 @@ def test_head_without_span_is_excluded_from_its_means_only(finished_runs, monkey
 def test_rollout_of_image_covers_its_pixels(tmp_path):
     task = build("pathfinder", {"train": 2, "validation": 3, "test": 2})
     task.open(tmp_path)
-    model = build_model(task, pooling="mean")
+    model = build_model(task, pooling="mean", num_hidden_layers=1)
     (found,) = example_rollouts.roll_out_examples(model, task, [2])
     assert (found.side, found.start, found.tokens) == (32, "the mean over the tokens", None)
     assert found.levels.unpack().tolist() == task.image("validation", 2).ravel().tolist()

@@ -37,12 +37,7 @@ HERE = Path(__file__).parent
 SOURCE = Path(longspan.__file__).parents[1]
 
 # Allowed absolute error from the float64 reference, for inputs of unit size.
-TOLERANCE = {
-    torch.float64: 1e-10,
-    torch.float32: 2e-5,
-    torch.float16: 1e-2,
-    torch.bfloat16: 5e-2,
-}
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 # Kernels in Triton run on a GPU, or in the interpreter in a process of their own (test_triton.py).
 RUNS_TRITON = torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"
@@ -152,10 +147,12 @@ def check_contract(attention: Attention, lengths=(1, 7, 33, 64), atol=1e-10, fir
     has no influence and steps equal forward.
     """
     for T in lengths:
-        for kind, mask in key_masks(T).items():
+        padding = torch.cat([key_masks(T)[kind] for kind in ("ragged", "holes")])
+        for mask, times in ((None, 1), (padding, 2)):
             for global_mask in global_masks(attention.name, T):
-                masks = {"mask": mask, "global_mask": global_mask}
-                assert_equals_reference(attention, qkv(T), f"T={T}, {kind}", atol, **masks)
+                masks = {"mask": mask, "global_mask": tiled(global_mask, times)}
+                inputs, label = [tiled(x, times) for x in qkv(T)], f"T={T}, masked {times == 2}"
+                assert_equals_reference(attention, inputs, label, atol, **masks)
     T = 33
     inputs = qkv(T)
     output = attention(*inputs)
@@ -163,13 +160,25 @@ def check_contract(attention: Attention, lengths=(1, 7, 33, 64), atol=1e-10, fir
     for b in range(3):
         assert_near(attention(*(x[b : b + 1] for x in inputs))[0], output[b], f"row {b} alone")
     if attention.causal:
-        for t in (0, 8, 20):
-            future = (torch.arange(T) > t)[:, None]
-            changed = [torch.where(future, 50 * x, x) for x in inputs]
-            rows = slice(None, t + 1)
-            assert_near(attention(*changed)[:, :, rows], output[:, :, rows], f"rows up to {t}")
+        ends = (0, 8, 20)
+        after = attention(*change_after(ends, inputs, [50 * x for x in inputs]))
+        for t, rows in zip(ends, after.split(3), strict=True):
+            assert_near(rows[:, :, : t + 1], output[:, :, : t + 1], f"rows up to {t}")
         out, _ = run_steps(attention, inputs, (first_step,) + (1,) * (T - first_step))
         assert_steps_near(attention, out, output, "none")
+
+
+def change_after(ends, inputs: list[Tensor], others: list[Tensor]) -> list[Tensor]:
+    """Return the inputs once for each end, one copy after another; others follow the end."""
+    future = torch.arange(inputs[0].shape[2]) > torch.tensor(ends)[:, None]
+    future = future.repeat_interleave(len(inputs[0]), 0)[:, None, :, None]
+    pairs = zip(inputs, others, strict=True)
+    return [torch.where(future, tiled(y, len(ends)), tiled(x, len(ends))) for x, y in pairs]
+
+
+def tiled(x: Tensor | None, times: int) -> Tensor | None:
+    """Return the rows of a batch several times, one copy after another; None if there are none."""
+    return None if x is None else torch.cat([x] * times)
 
 
 def check_padding(attention: Attention, inputs: list[Tensor], atol: float) -> None:

@@ -5,14 +5,7 @@ from collections import Counter
 
 import pytest
 import torch
-from contract import (
-    HEADS,
-    assert_near,
-    check_contract,
-    full_and_causal,
-    qkv,
-    weights_of,
-)
+from contract import HEADS, assert_near, check_contract, full_and_causal, qkv, weights_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -73,12 +73,7 @@ def bigbird(block, r, layer=0, max_length=128, heads=2, **options):
 
 
 # Tokens, length of a block, random blocks, layer and maximum length.
-CASES = [
-    (48, 4, 2, 0, 128),
-    (84, 4, 7, 3, 84),
-    (1024, 64, 2, 0, 1024),
-    (1024, 64, 2, 5, 4096),
-]
+CASES = [(48, 4, 2, 0, 128), (84, 4, 7, 3, 84), (1024, 64, 2, 0, 1024), (1024, 64, 2, 5, 4096)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -75,7 +75,7 @@ def test_layouts_of_inputs_and_gradients(name, causal, backend):
 def test_layouts_in_half_precision(name, causal, backend):
     attention = build_wide(name, causal, backend, BFLOAT16)
     inputs = [*qkv(40, B=2, dtype=BFLOAT16), qkv(40, B=2, seed=1, dtype=BFLOAT16)[0]]
-    for layouts in ROTATIONS:
+    for layouts in ROTATIONS[::2]:
         atol = 8 * TOLERANCE[BFLOAT16]
         assert_layout_is_irrelevant(attention, inputs, layouts, "bfloat16", atol=atol)
 
@@ -89,7 +89,7 @@ def test_layouts_of_a_single_row_of_the_batch_and_of_masks(name, causal, backend
     masks = {"mask": (torch.rand(T, 1, generator=g) < 0.7).T}
     if MECHANISMS[name].traits.global_tokens:
         masks["global_mask"] = (torch.rand(2 * T, 1, generator=g) < 0.1).T[:, ::2]
-    for layouts in ROTATIONS[::2]:
+    for layouts in ROTATIONS[::3]:
         assert_layout_is_irrelevant(attention, inputs, layouts, "batch 1", **masks)
 
 
@@ -102,7 +102,7 @@ def test_layouts_of_packed_documents(name, causal, backend):
 
     inputs = [*qkv(100, B=1), qkv(100, B=1, seed=1)[0]]
     packed.__self__ = attention
-    for layouts in ROTATIONS[::3]:
+    for layouts in ROTATIONS[1::4]:
         views = [LAYOUTS[x](y) for x, y in zip(layouts, inputs, strict=True)]
         views[3] = views[3][0]
         copies = [contiguous(x) for x in views]

@@ -35,11 +35,17 @@ def build_static(name, causal, backend="torch"):
     return build_small(name, causal, backend, max_global_tokens=most)
 
 
+def every_mask(name):
+    """Return a padding mask, and a global mask if the mechanism has global tokens."""
+    global_mask = global_masks(name, T)[-1]
+    assert global_mask is None or global_mask.sum(1).max() == MOST
+    return key_masks(T)["holes"], global_mask
+
+
 def cases(name):
     """Iterate over all combinations of a padding mask and a global mask."""
-    for mask in (None, key_masks(T)["holes"]):
+    for mask in (None, every_mask(name)[0]):
         for global_mask in global_masks(name, T):
-            assert global_mask is None or global_mask.sum(1).max() == MOST
             yield mask, global_mask
 
 
@@ -47,12 +53,12 @@ def cases(name):
 def test_meta_tensors_give_the_shape(name, causal, backend):
     attention = build_static(name, causal, backend).to("meta")
     inputs = [x.to("meta") for x in qkv(T, E=5)]
-    for mask, global_mask in cases(name):
+    for mask, global_mask in ((None, None), every_mask(name)):
         mask, global_mask = (None if x is None else x.to("meta") for x in (mask, global_mask))
         out = run_or_skip(attention, *inputs, mask, global_mask=global_mask)
         assert out.is_meta
         assert out.shape == (3, HEADS, T, 5)
-        if causal and global_mask is None:
+        if causal:
             out, _ = run_steps(attention, inputs, steps_of(T, 20), mask)
             assert out.shape == (3, HEADS, T, 5)
 
@@ -66,13 +72,14 @@ def test_fake_tensors_give_the_shape(name, causal, backend):
         return None if x is None else mode.from_tensor(x)
 
     state = {n: fake(x) for n, x in (*attention.named_parameters(), *attention.named_buffers())}
-    for mask, global_mask in cases(name):
-        inputs, masks = [fake(x) for x in (*qkv(T), mask)], {"global_mask": fake(global_mask)}
-        with mode:
-            out = torch.func.functional_call(attention, state, tuple(inputs), masks)
-            out.sum().backward() if out.requires_grad else None
-        assert out.shape == (3, HEADS, T, HEAD_DIM)
-        assert out.dtype == torch.float64
+    mask, global_mask = every_mask(name)
+    inputs = [fake(x).requires_grad_() for x in qkv(T)]
+    masks = {"mask": fake(mask), "global_mask": fake(global_mask)}
+    with mode:
+        out = torch.func.functional_call(attention, state, tuple(inputs), masks)
+        out.sum().backward()
+    assert out.shape == (3, HEADS, T, HEAD_DIM)
+    assert out.dtype == torch.float64
 
 
 @every_mechanism

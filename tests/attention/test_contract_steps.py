@@ -1,5 +1,7 @@
 """Steps of a causal mechanism: outputs equal forward, caches are values."""
 
+import functools
+
 import jaxtyping
 import pytest
 import torch
@@ -135,20 +137,22 @@ def test_cache_of_different_shape_is_rejected(name, causal, backend):
         attention.step(*qkv(1, 4), cache)
 
 
+@functools.cache
+def caches_of_all():
+    """Return a cache of each mechanism."""
+    names = [name for name, cls in MECHANISMS.items() if cls.traits.causal]
+    return {name: build_small(name, True).step(*qkv(5))[1] for name in names}
+
+
 @every_stepping_mechanism
 def test_cache_of_other_mechanism_or_options_is_rejected(name, causal, backend):
-    attention = build_small(name, causal, backend)
-    others = [build_small(x, True) for x, cls in MECHANISMS.items() if cls.traits.causal]
-    others = [x for x in others if x.name != name]
+    attention, inputs = build_small(name, causal, backend), qkv(5)
+    others = [(other, cache) for other, cache in caches_of_all().items() if other != name]
     if (option := attention.size_option) is not None:
         size = 6 if MECHANISMS[name].small_options.get(option) == 5 else 5
-        others.append(build_small(name, True, **{option: size}))
-    inputs = qkv(5, E=HEAD_DIM)
-    for other in others:
-        _, cache = other.step(*inputs)
-        with pytest.raises(
-            InputError, match=rf"the cache was made by {other.name}\(.*, not by {name}"
-        ):
+        others.append((name, build_small(name, True, **{option: size}).step(*inputs)[1]))
+    for other, cache in others:
+        with pytest.raises(InputError, match=rf"the cache was made by {other}\(.*, not by {name}"):
             attention.step(*inputs, cache)
     _, cache = build_small(name, causal, backend).step(*inputs)
     assert attention.step(*inputs, cache)[1].length == 10

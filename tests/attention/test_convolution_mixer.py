@@ -42,7 +42,7 @@ def test_kernels_of_channels_are_a_gated_depthwise_convolution_of_torch(taps, ca
 def test_kernels_of_any_length_equal_the_reference(kernels, taps, causal):
     attention = build_small("convolution", causal, taps=taps, kernels=kernels)
     check_contract(attention, lengths=(1, 9, 64))
-    for mask in key_masks(300, B=2).values():
+    for mask in (None, key_masks(300, B=2)["holes"]):
         assert_equals_reference(attention, qkv(300, B=2), "300 tokens", mask=mask)
 
 

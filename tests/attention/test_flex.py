@@ -30,15 +30,7 @@ from longspan.errors import InputError
 
 # Modes do not reach torch's operator flex_attention.
 pytestmark = pytest.mark.own_rounding
-NAMES = {
-    "bigbird",
-    "blockwise",
-    "dilated",
-    "disjoint",
-    "local",
-    "longformer",
-    "sparse_transformer",
-}
+NAMES = {"bigbird", "blockwise", "dilated", "disjoint", "local", "longformer", "sparse_transformer"}
 every_case = pytest.mark.parametrize(
     ("name", "options", "causal"),
     flex_cases(),

@@ -62,10 +62,7 @@ INVALID = {
             r"sharing='layerwise' requires one rank for all layers, got \[8, 4\]",
         ),
     ],
-    "local": [
-        NO_HEADS,
-        ({"sink_tokens": True}, "sink_tokens must be an integer"),
-    ],
+    "local": [NO_HEADS, ({"sink_tokens": True}, "sink_tokens must be an integer")],
     "long_short": [
         ({"conv_kernel_size": 4}, r"must be odd, or 0 \(causal: 0\); got 4"),
         ({"conv_kernel_size": 3, "causal": True}, r"must be odd, or 0 \(causal: 0\); got 3"),
@@ -86,9 +83,7 @@ INVALID = {
         ({"block": 4, "compressed_block": 3}, "compressed_block must divide block=4, got 3"),
         ({"shared_heads": 2}, "shared_heads must divide heads=3, got 2"),
     ],
-    "nystrom": [
-        ({"conv_kernel_size": 4}, "conv_kernel_size must be odd, or 0 .*; got 4"),
-    ],
+    "nystrom": [({"conv_kernel_size": 4}, "conv_kernel_size must be odd, or 0 .*; got 4")],
     "performer": [
         ({"features": None}, "'softmax': features must be a number, got None"),
         ({"features": 7, "feature_map": "hyperbolic"}, "features must be an even number, got 7"),
@@ -116,10 +111,7 @@ INVALID = {
             "groups must be <= stride, got 9 and 8",
         ),
         ({"kind": "strided", "groups": 2}, "groups > 1 requires kind='fixed', got groups=2"),
-        (
-            {"kind": "fixed", "head_patterns": "separate", "heads": 1},
-            "requires heads >= 2, got 1",
-        ),
+        ({"kind": "fixed", "head_patterns": "separate", "heads": 1}, "requires heads >= 2, got 1"),
     ],
     "synthesizer": [
         ({"scores": "dense+vanilla"}, r"different names of dot, dense, .*joined by \+; got 'dense"),

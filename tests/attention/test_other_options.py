@@ -38,15 +38,7 @@ REFUSED = [
     ("bigbird", {"seed": 3}, "has other values"),
 ]
 # Mechanisms whose sizes are those of a parameter or a buffer.
-OF_TENSORS = {
-    "bigbird",
-    "convolution",
-    "linformer",
-    "lru",
-    "performer",
-    "sinkhorn",
-    "synthesizer",
-}
+OF_TENSORS = {"bigbird", "convolution", "linformer", "lru", "performer", "sinkhorn", "synthesizer"}
 NAMES = [f"{name}-{'-'.join(changes) or 'none'}" for name, changes in CASES]
 every_case = pytest.mark.parametrize(("name", "changes"), CASES, ids=NAMES)
 

@@ -4,14 +4,7 @@ import math
 
 import pytest
 import torch
-from contract import (
-    assert_near,
-    check_contract,
-    full_and_causal,
-    gradients,
-    qkv,
-    reference_copy,
-)
+from contract import assert_near, check_contract, full_and_causal, gradients, qkv, reference_copy
 
 from flop_counter import flop_counter
 from longspan import build

@@ -4,21 +4,10 @@ import math
 
 import pytest
 import torch
-from contract import (
-    HEAD_DIM,
-    HEADS,
-    assert_near,
-    check_contract,
-    full_and_causal,
-    qkv,
-)
+from contract import HEAD_DIM, HEADS, assert_near, check_contract, full_and_causal, qkv
 
 from longspan import build
-from longspan.attention.ops.block_sorting import (
-    block_means,
-    prefix_means,
-    sinkhorn_normalize,
-)
+from longspan.attention.ops.block_sorting import block_means, prefix_means, sinkhorn_normalize
 from longspan.attention.ops.open_sizes import split_blocks
 
 SIZES = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": 128}

@@ -4,14 +4,7 @@ import math
 
 import pytest
 import torch
-from contract import (
-    assert_near,
-    check_contract,
-    full_and_causal,
-    key_masks,
-    qkv,
-    weights_of,
-)
+from contract import assert_near, check_contract, full_and_causal, key_masks, qkv, weights_of
 
 from longspan import build
 from longspan.models import LongspanConfig, LongspanForSequenceClassification

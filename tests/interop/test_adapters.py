@@ -80,6 +80,8 @@ def test_adapters_equal_merged_weights(name, tmp_path):
         assert_near(outputs(model), expected)
         left = model.merge_and_unload()
         assert_near(outputs(left), expected)
+        if number and name not in COPIES:
+            continue  # its weights are saved in the same way
         left.save_pretrained(tmp_path / str(number))
         loaded = longspan.interop.load_swapped(tmp_path / str(number)).eval()
         assert_near(outputs(loaded), expected)

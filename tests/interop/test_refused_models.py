@@ -19,10 +19,7 @@ from transformers import (
     T5Config,
     T5EncoderModel,
 )
-from transformers.masking_utils import (
-    causal_mask_function,
-    sliding_window_causal_mask_function,
-)
+from transformers.masking_utils import causal_mask_function, sliding_window_causal_mask_function
 from transformers.models.gemma2 import Gemma2Config, Gemma2Model
 
 import longspan

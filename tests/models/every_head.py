@@ -84,8 +84,7 @@ HEADS = {
         transformers.AutoModelForTokenClassification,
     ),
     "reconstruction": Head(
-        LongspanForReconstruction,
-        {"labels": torch.arange(T).expand(B, T) // 3 % 2},
+        LongspanForReconstruction, {"labels": torch.arange(T).expand(B, T) // 3 % 2}
     ),
     "question": Head(
         LongspanForQuestionAnswering,

@@ -499,10 +499,7 @@ def test_fields_that_both_parts_share_are_no_overrides():
         ({"encoder_outputs": "rows"}, r"as many rows as the inputs, 3, or a divisor .*\(2, 40\)"),
         ({"encoder_outputs": "states", "attention_mask": "short"}, "encoder_attention_mask must"),
         ({"encoder_outputs": "long", "cache": "state"}, r"\(3, 40\), got \(3, 41\)"),
-        (
-            {"input_ids": "ids", "global_attention_mask": "ids"},
-            "not supported by 2 layers of perf",
-        ),
+        ({"input_ids": "ids", "global_attention_mask": "ids"}, "not supported by 2 layers of perf"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(inputs, message):

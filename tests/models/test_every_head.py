@@ -11,10 +11,7 @@ from every_head import HEADS, B, Head, T
 
 from longspan.attention import Attention
 from longspan.errors import InputError
-from longspan.models import (
-    LongspanDualEncoder,
-    LongspanModel,
-)
+from longspan.models import LongspanDualEncoder, LongspanModel
 from longspan.models.inputs import TextInputs
 
 TEXTS = [(name, text) for name, head in HEADS.items() for text in head.texts]

@@ -9,12 +9,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from flop_counter import flop_counter
 from longspan.attention import MECHANISMS
 from longspan.errors import InputError
-from longspan.models import (
-    LongspanConfig,
-)
-from longspan.models import (
-    LongspanForSequenceClassification as Sequence,
-)
+from longspan.models import LongspanConfig
+from longspan.models import LongspanForSequenceClassification as Sequence
 from longspan.models.heads import find_head
 
 

@@ -7,11 +7,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from longspan.attention import MECHANISMS
-from longspan.models import (
-    LongspanForConditionalGeneration,
-    LongspanForMaskedLM,
-    LongspanModel,
-)
+from longspan.models import LongspanForConditionalGeneration, LongspanForMaskedLM, LongspanModel
 
 # Random features, a parameter that layers share, projections of their own, and plain ones.
 NAMES = ("performer", "linformer", "longformer", "local")

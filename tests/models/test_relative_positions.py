@@ -107,9 +107,7 @@ def projections(attention):
 def test_full_causal_attention_equals_transformer_xl_with_one_segment():
     """Exactly the mechanism of that name, with the same parameters."""
     attention, context = layer_and_context("full", "relative", is_decoder=True)
-    config = LongspanConfig(
-        **fields("transformer_xl", "none", is_decoder=True),
-    )
+    config = LongspanConfig(**fields("transformer_xl", "none", is_decoder=True))
     config.attention_options = {"segment": 64, "memory": 0}
     theirs = SelfAttention(config, 0).double().eval()
     for other, own in zip(projections(theirs), projections(attention), strict=True):

@@ -7,12 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import (
-    DataCollatorForLanguageModeling,
-    Trainer,
-    TrainingArguments,
-    pipeline,
-)
+from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments, pipeline
 
 from longspan.attention import MECHANISMS
 from longspan.data.tokenizers import ByteTokenizer
@@ -178,10 +173,7 @@ def test_adapters_reach_mechanisms_that_project_by_themselves():
 
 
 # Options of mechanisms with further linear maps.
-MAPS = {
-    "longformer": {"global_projections": True},
-    "native_sparse": {"compression": "mlp"},
-}
+MAPS = {"longformer": {"global_projections": True}, "native_sparse": {"compression": "mlp"}}
 
 
 def with_added(name, merges):

@@ -35,7 +35,7 @@ REJECTED = {
     },
     "schedule": {
         "lin": "schedule should be 'linear', 'cosine', 'cubic', 'rsqrt', 'constant' or "
-        "'one_cycle', got 'lin'",
+        "'one_cycle', got 'lin'"
     },
     "precision": {"bf15": "precision should be 'no', 'bf16' or 'fp16', got 'bf15'"},
     "selection": {"test": "selection should be 'best validation' or 'last', got 'test'"},

@@ -93,10 +93,7 @@ REJECTED = {
         "mechanism": "local",
         "parallel": "context",
     },
-    "no parallelism called 'dpp'; did you mean ddp?": {
-        "mechanism": "full",
-        "parallel": "dpp",
-    },
+    "no parallelism called 'dpp'; did you mean ddp?": {"mechanism": "full", "parallel": "dpp"},
 }
 
 

@@ -9,11 +9,12 @@ import toy_streams
 from longspan.attention import Attention
 from longspan.config import TrainingConfig
 from longspan.errors import OptionError
-from longspan.training import Callback, fit_stages
+from longspan.training import fit_stages
 from longspan.training.evaluate import evaluate
 from longspan.training.evaluation_options import EvaluationOptions
 from longspan.training.final_evaluation import evaluate_final
 from longspan.training.stages import Stage
+from tiny import StopAtStep, StopError
 
 CPU = torch.device("cpu")
 SIZES = {
@@ -31,10 +32,7 @@ every_memory = pytest.mark.parametrize("mechanism", SIZES)
 
 def make_model(mechanism="transformer_xl", **options):
     return toy_streams.make_decoder(
-        mechanism,
-        {**SIZES[mechanism], **options},
-        hidden_dropout_prob=0.1,
-        initializer_range=0.4,
+        mechanism, {**SIZES[mechanism], **options}, hidden_dropout_prob=0.1, initializer_range=0.4
     )
 
 
@@ -99,17 +97,6 @@ CONFIG = TrainingConfig(
 )
 
 
-class Stop(Callback):
-    """Callback that interrupts a run."""
-
-    def __init__(self, step=None):
-        self.step = step
-
-    def on_step(self, step, loss, tokens, seconds):
-        if step == self.step:
-            raise KeyboardInterrupt
-
-
 def train(task, folder, changes, config=CONFIG, stop=None, counts=(None,)):
     """Train stages of some steps; return the outcome."""
     stages = [
@@ -122,7 +109,7 @@ def train(task, folder, changes, config=CONFIG, stop=None, counts=(None,)):
         )
         for count in counts
     ]
-    return fit_stages(stages, seed=0, folder=folder, device="cpu", callback=Stop(stop))
+    return fit_stages(stages, seed=0, folder=folder, device="cpu", callback=StopAtStep(stop))
 
 
 def weights(outcome):
@@ -146,7 +133,7 @@ def test_evaluations_in_between_change_no_weight_and_no_state(task, tmp_path):
 def test_a_resumed_run_is_evaluated_alike(task, tmp_path):
     changes = LONGER["transformer_xl"]
     whole = train(task, tmp_path / "whole", changes)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(StopError):
         train(task, tmp_path / "parts", changes, stop=7)
     resumed = train(task, tmp_path / "parts", changes)
     assert torch.equal(weights(whole), weights(resumed))

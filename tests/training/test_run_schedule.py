@@ -21,7 +21,8 @@ from longspan.training import Callback, Stage, fit, fit_stages
 from longspan.validation.training import _scheduled_stages
 
 STEPS, TOTAL, WARMUP, PEAK = (7, 6, 8), 21, 5, 3e-3
-SCHEDULES = ("linear", "cosine", "cubic", "rsqrt", "constant", "one_cycle")
+# Linear and cubic ones end with the run as a cosine does; a constant one has no span.
+SCHEDULES = ("cosine", "rsqrt", "one_cycle")
 
 
 class OneBatch(toy_streams.ToyStream):
@@ -142,7 +143,7 @@ def test_stages_that_change_nothing_train_as_a_run_without_any(
 
 def test_interrupted_runs_have_the_rates_of_uninterrupted_ones(task, tmp_path, monkeypatch):
     whole = train(stages_of(task), tmp_path / "whole")
-    for stops in ((3,), (7,), (8,), (6, 10, 13, 20)):
+    for stops in ((8,), (3, 7, 10, 13, 20)):
         folder, found = tmp_path / str(stops), {}
         for stop in stops:
             rates = Rates(monkeypatch, stop)

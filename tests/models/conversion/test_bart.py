@@ -16,7 +16,6 @@ from transformers import (
 )
 
 import short_sources
-from longspan.attention import MECHANISMS
 from longspan.errors import DataError, OptionError
 from longspan.models import (
     LongspanEncoderDecoderModel,
@@ -119,12 +118,7 @@ def test_gradients_equal_source(source, attention):
 @torch.no_grad()
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"num_beams": 1},
-        {"num_beams": 4, "num_return_sequences": 2},
-        {"use_cache": False},
-    ],
+    [{}, {"num_beams": 1}, {"num_beams": 4, "num_return_sequences": 2}, {"use_cache": False}],
     ids=["defaults", "greedy", "several beams", "no cache"],
 )
 def test_written_folder_generates_as_the_source(source, options, tmp_path):
@@ -214,9 +208,15 @@ def test_sinusoids_are_computed_and_continued(tmp_path):
 # Weights
 
 
-@pytest.mark.parametrize(
-    "attention", sorted(x for x, cls in MECHANISMS.items() if cls.traits.inputs != "v")
-)
+# The encoder has the attention, as the encoders of test_longify.py.
+SOURCES = [
+    (kind, name)
+    for kind in short_sources.ENCODER_DECODERS
+    for name in ("full", "linformer", "longformer", "performer", "reformer")
+]
+
+
+@pytest.mark.parametrize(("source", "attention"), SOURCES, indirect=["source"])
 def test_table_accounts_for_every_weight(source, attention):
     _, folder = source
     made = longify(folder, attention=attention, max_length=LONG)

@@ -240,9 +240,17 @@ def test_positions_of_same_length_are_copied(roberta):
     assert row.action == "copied, without the first 2 (padding)"
 
 
-@pytest.mark.parametrize(
-    "attention", sorted(x for x, cls in MECHANISMS.items() if cls.traits.inputs != "v")
+# Names of weights are those of the source, whatever the mechanism, which has others of its own.
+OTHERS = sorted(
+    x for x, c in MECHANISMS.items() if c.traits.inputs != "v" and x not in ("full", "longformer")
 )
+SOURCES = [
+    *((kind, name) for kind in short_sources.SOURCES for name in ("full", "longformer")),
+    *(("roberta", name) for name in OTHERS),
+]
+
+
+@pytest.mark.parametrize(("source", "attention"), SOURCES, indirect=["source"])
 def test_table_accounts_for_every_weight(source, attention):
     _, folder = source
     made = longify(folder, attention=attention, max_length=LONG)

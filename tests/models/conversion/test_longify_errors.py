@@ -36,11 +36,7 @@ def convert(folder, **options):
     ("options", "error", "message"),
     [
         ({"max_length": LENGTH - 1}, OptionError, r"at least the 20 tokens of the source, got 19"),
-        (
-            {"attention": "locl"},
-            UnknownNameError,
-            r"no mechanism called 'locl'",
-        ),
+        ({"attention": "locl"}, UnknownNameError, r"no mechanism called 'locl'"),
         ({"options": {"window": 3}}, UnknownNameError, r"'window'"),
         ({"positions": "rescale"}, UnknownNameError, r"learned positions called 'rescale'"),
         ({"freeze": "everything"}, UnknownNameError, r"freeze called 'everything'"),
@@ -49,11 +45,7 @@ def convert(folder, **options):
             OptionError,
             r"trains the positions beyond the 20 of the source, and max_length=20 adds none",
         ),
-        (
-            {"attention": "synthesizer"},
-            OptionError,
-            r"synthesizer has no query and key",
-        ),
+        ({"attention": "synthesizer"}, OptionError, r"synthesizer has no query and key"),
         ({"revision": "main"}, OptionError, r"is a folder, which has no revision"),
         ({"attention": ["full"]}, OptionError, r"list of num_hidden_layers=2 values, got 1"),
     ],
