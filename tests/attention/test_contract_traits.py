@@ -243,8 +243,15 @@ def own_size(name, kind):
     return {option: 8} if kind == "fixed size" else {}
 
 
+@pytest.fixture
+def one_product(monkeypatch):
+    """Decays of channels choose the products of recurrences; here it is one for each chunk."""
+    monkeypatch.setattr(recurrence, "RANGE", torch.inf)
+
+
 @every_mechanism
 @pytest.mark.parametrize("kind", ["none", "masked", "fixed size"])
+@pytest.mark.usefixtures("one_product")
 def test_memory_grows_as_claimed(name, causal, backend, kind):
     allocated = {}
     for T in (SHORT, LONG):
@@ -275,9 +282,8 @@ def count_flops(attention, T, masks):
 
 @every_mechanism
 @pytest.mark.parametrize("kind", ["none", "masked", "fixed size"])
-def test_flops_grow_as_claimed_and_match_counted_flops(name, causal, backend, kind, monkeypatch):
-    # Decays of channels choose the products, here one for each chunk.
-    monkeypatch.setattr(recurrence, "RANGE", torch.inf)
+@pytest.mark.usefixtures("one_product")
+def test_flops_grow_as_claimed_and_match_counted_flops(name, causal, backend, kind):
     counted = {}
     for T in (SHORT, LONG):
         options = own_size(name, kind)
