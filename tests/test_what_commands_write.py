@@ -82,7 +82,7 @@ def test_commands_read_what_commands_wrote(cli, tmp_path, monkeypatch):
 
     # What a command does not read, it says where to take.
     refusals = {
-        ("eval", "exported-mlm"): "exported-mlm holds no results",
+        ("eval", "exported-mlm"): "exported-mlm is a model; expected records of runs",
         ("longify", models["mlm"][0], "--max-length", "64", "--output", "x"): "longspan export",
         ("convert", "exported-mlm", "--output", "x"): "which is ours already",
         ("export", classifier, "--cache", "other", "--output", "x"): "--cache FOLDER",

@@ -237,7 +237,7 @@ def test_command_evaluates_with_options_by_hand_and_reports(cli, trained):
     _, paths, record = trained
     flags = ["--cache", paths.cache, "--device", "cpu"]
     out, _ = cli.done("eval", record, *flags, "--json")
-    assert json.loads(out)["loss"] == load_result(record).scores["test"].loss
+    assert [x["loss"] for x in json.loads(out)] == [load_result(record).scores["test"].loss]
     for memory in (96, 112):
         out, _ = cli.done("eval", record, *flags, "--set", f"evaluation.memory={memory}")
         assert f"evaluation.memory={memory}" in out

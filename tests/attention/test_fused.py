@@ -140,7 +140,7 @@ def tokens():
     )
     # Heads of a projection lie in one row of memory.
     x = x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()
-    return GlobalTokens(is_global, 2, x, x), x, rows.requires_grad_()
+    return GlobalTokens(is_global, 2, x, x, None), x, rows.requires_grad_()
 
 
 def test_gathered_tokens_have_all_derivatives():

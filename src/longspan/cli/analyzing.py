@@ -11,7 +11,7 @@ import typer
 from longspan.cli.activity import Activity
 from longspan.cli.common import err, print_json, print_note, print_text
 from longspan.cli.options import DeviceOptions, Json, Records, field
-from longspan.errors import LongspanError
+from longspan.errors import LongspanError, OptionError
 from longspan.memory import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -152,10 +152,14 @@ def record_files(records: list[Path]) -> list[Path]:
     """Return the records that are named, and those in folders that are named.
 
     Raises:
+        OptionError: a folder is that of a model.
         DataError: a folder has none.
     """
     from longspan.results import result_paths
 
+    for record in records:
+        if (record / "config.json").is_file():
+            raise OptionError(f"{record} is a model; expected records of runs, or folders of them")
     files = [result_paths(record) if record.is_dir() else [record] for record in records]
     return list(dict.fromkeys(path for part in files for path in part))
 
