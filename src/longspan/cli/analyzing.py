@@ -15,6 +15,7 @@ from longspan.errors import LongspanError, OptionError
 from longspan.memory import keep_freed_memory
 
 if TYPE_CHECKING:
+    from longspan.arena import RunPaths
     from longspan.results import Analysis, ContextUse
     from longspan.results.side_record import SideRecord
 
@@ -130,14 +131,14 @@ def measure_runs(
         as_json: print JSON.
     """
 
-    def measure_and_save(path: Path, *arguments: Any, **progress: Any) -> list[M]:
-        measured = measure_one(path, *arguments, **progress)
+    def measure_and_save(path: Path, paths: "RunPaths", progress: Callable[..., None]) -> list[M]:
+        measured = measure_one(path, paths, progress=progress)
         several = measured if isinstance(measured, list) else [measured]
         for one in several:
             print_note("saved:", one.save(path.parent))
         return several
 
-    results, num_failed = measure_each(record_files(records), folders, measure_and_save, noun)
+    results, num_failed = measure_each(records, folders, measure_and_save, noun)
     measured = [one for _, several in results for one in several]
     if as_json:
         print_json([dataclasses.asdict(cast("Any", one)) for one in measured])
@@ -148,24 +149,8 @@ def measure_runs(
         raise typer.Exit(1)
 
 
-def record_files(records: list[Path]) -> list[Path]:
-    """Return the records that are named, and those in folders that are named.
-
-    Raises:
-        OptionError: a folder is that of a model.
-        DataError: a folder has none.
-    """
-    from longspan.results import result_paths
-
-    for record in records:
-        if (record / "config.json").is_file():
-            raise OptionError(f"{record} is a model; expected records of runs, or folders of them")
-    files = [result_paths(record) if record.is_dir() else [record] for record in records]
-    return list(dict.fromkeys(path for part in files for path in part))
-
-
 def measure_each(
-    paths: list[Path],
+    records: list[Path],
     folders: DeviceOptions,
     measure_one: "Callable[..., T]",
     noun: str | None = None,
@@ -173,7 +158,7 @@ def measure_each(
     """Measure trained models; of several, some may fail, which is printed.
 
     Args:
-        paths: records of the runs.
+        records: records of runs, or folders of them.
         folders: folders of the data, and the device.
         measure_one: function as of `measure_runs`.
         noun: name of its parts, as of `measure_runs`.
@@ -182,8 +167,9 @@ def measure_each(
         Records with what was measured, and the number of failures.
 
     Raises:
-        LongspanError: the only one failed.
+        LongspanError: the only one failed, or a folder has no records.
     """
+    paths = _record_files(records)
     run_paths = folders.run_paths()
     keep_freed_memory()
     results: list[tuple[Path, T]] = []
@@ -198,6 +184,22 @@ def measure_each(
                     raise
                 print_note("failed:", f"{path.stem}: {error}")
     return results, len(paths) - len(results)
+
+
+def _record_files(records: list[Path]) -> list[Path]:
+    """Return the records that are named, and those in folders that are named.
+
+    Raises:
+        OptionError: a folder is that of a model.
+        DataError: a folder has none.
+    """
+    from longspan.results import result_paths
+
+    for record in records:
+        if (record / "config.json").is_file():
+            raise OptionError(f"{record} is a model; expected records of runs, or folders of them")
+    files = [result_paths(record) if record.is_dir() else [record] for record in records]
+    return list(dict.fromkeys(path for part in files for path in part))
 
 
 def _show_progress(status: Activity, name: str, noun: str, done: int, total: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longspan.cli.analyzing import measure_each, measure_runs, record_files
+from longspan.cli.analyzing import measure_each, measure_runs
 from longspan.cli.common import print_json, print_text
 from longspan.cli.options import (
     BatchSize,
@@ -76,21 +76,20 @@ def evaluate(
     """
     from longspan.arena.cross_evaluation import evaluate_elsewhere, evaluate_lengths
 
-    files = record_files(records)
     requested = {"split": split, **vars(sample)}
     if data.lengths is None and data.task is None and not changes:
-        _evaluate_runs(files, folders, requested, as_json)
+        _evaluate_runs(records, folders, requested, as_json)
         return
     requested |= {"changes": changes, "task": data.task}
     evaluate_one: Callable[..., Any] = evaluate_elsewhere
     if data.lengths is not None:
         evaluate_one = partial(evaluate_lengths, lengths=data.lengths)
     one = partial(evaluate_one, **requested)
-    measure_runs(files, folders, one, None, _summary, as_json)
+    measure_runs(records, folders, one, None, _summary, as_json)
 
 
 def _evaluate_runs(
-    files: list[Path], folders: DeviceOptions, requested: dict[str, Any], as_json: bool
+    records: list[Path], folders: DeviceOptions, requested: dict[str, Any], as_json: bool
 ) -> None:
     """Evaluate runs on their own data; print the scores."""
     from longspan.arena.finished_run import evaluate_run
@@ -98,7 +97,7 @@ def _evaluate_runs(
     def measure(path: Path, paths: "RunPaths", **_: Any) -> "tuple[Evaluation, Inference]":
         return evaluate_run(path, paths=paths, **requested)
 
-    measured, num_failed = measure_each(files, folders, measure)
+    measured, num_failed = measure_each(records, folders, measure)
     split = requested["split"]
     if as_json:
         print_json(
