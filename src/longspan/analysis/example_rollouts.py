@@ -25,7 +25,6 @@ from longspan.results import Rollout, pack_levels, pack_tokens, quantize
 from longspan.tasks import Task
 from longspan.tasks.base import Batch
 from longspan.tasks.batching import text_names
-from longspan.tasks.documents.own_texts import OwnTexts
 from longspan.tasks.language.streams import StreamTask
 from longspan.tasks.scoring import IGNORE
 from longspan.training.arguments import model_inputs
@@ -152,8 +151,8 @@ def _classes(
     model: LongspanPreTrainedModel, task: Task, example: Batch
 ) -> tuple[str, str] | tuple[None, None]:
     """Return the class of an example and the predicted one; None where it has not one class."""
-    has_labels = isinstance(task, OwnTexts) and task.is_multi_label
-    if example.targets.ndim != 1 or task.head.compares_examples or task.is_regression or has_labels:
+    has_other_targets = task.is_regression or task.is_multi_label or task.head.compares_examples
+    if example.targets.ndim != 1 or has_other_targets:
         return None, None
     device = next(model.parameters()).device
     with torch.no_grad():

@@ -144,6 +144,11 @@ class Task(TaskData):
         """True if targets are numbers, of which the model predicts one for each example."""
         return False
 
+    @property
+    def is_multi_label(self) -> bool:
+        """True if any number of the classes applies to an example; bits of its target say which."""
+        return False
+
     def count_classes(self, labels: np.ndarray) -> dict[Any, int]:
         """Return the number of targets of each class."""
         classes, numbers = np.unique(labels, return_counts=True)

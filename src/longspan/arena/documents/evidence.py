@@ -103,7 +103,6 @@ def explain(
     run = load_run(record, paths)
     task, names = cast(EncodedTextTask, run.task), list(by_class)
     probabilities = np.stack([by_class[name] for name in names], axis=1)
-    is_multi_label = isinstance(task, OwnTexts) and task.is_multi_label
     found = []
     with run.evaluating("test") as (model, where):
         model.eval()
@@ -112,7 +111,7 @@ def explain(
         for text, row in zip(texts, probabilities, strict=True):
             inputs = _inputs(task, text, model, where["device"])
             label = int(row.argmax())
-            score = class_score(label, is_multi_label=is_multi_label)
+            score = class_score(label, is_multi_label=task.is_multi_label)
             ends = path_ends(task, table, average, inputs["input_ids"])
             values, bounds, gap = attribute(model, inputs, ends, score)
             spans, sums = sum_over_words(task, text, values)

@@ -98,7 +98,7 @@ class OwnTexts(ImportedTask, EncodedTextTask):
 
     @property
     def is_multi_label(self) -> bool:
-        """True if any number of the classes applies to a text; bits of its target say which."""
+        """True if the texts were imported with several labels each."""
         return self.description.kind == "labels"
 
     def count_classes(self, labels: np.ndarray) -> dict[Any, int]:
