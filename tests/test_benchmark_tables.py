@@ -90,3 +90,44 @@ def test_decoding_time_of_recurrences_does_not_grow_in_the_record():
     for name in constant:
         assert rows[name]["prefixes"][-1]["prefix"] == 100_000
         assert abs(rows[name]["growth"]) < 0.1, name
+
+
+def test_pairs_alone_are_read_better_than_by_words_in_the_record(import_script):
+    """The sentences under the table of ways: no way wins on documents, the whole does on pairs."""
+    tables = import_script("document_tables")
+    rows = [x for x in json.loads(tables.RECORD.read_text())["rows"] if "seed" in x]
+    wins = {
+        (x["set"], tables.way(x), x["seed"])
+        for x in rows
+        if x["p_value"] < tables.SIGNIFICANT and x["fewer_errors"][0] > x["fewer_errors"][1]
+    }
+    assert {name for name, *_ in wins} == {"citations"}
+    whole = {seed for _, way, seed in wins if way == "whole, local attention"}
+    assert whole == {0, 1, 2}
+
+
+def test_kernels_for_other_processors_double_the_speed_in_the_record():
+    rows = json.loads((BENCHMARKS / "results" / "intel-kernels-cpu.json").read_text())["rows"]
+    installed, preloaded = ([x for x in rows if x["preloaded"] is y] for y in (False, True))
+    assert len(installed) == len(preloaded) == 3
+    rates = [[x["flops_per_second"] for x in part] for part in (installed, preloaded)]
+    times = [[x["seconds"] for x in part] for part in (installed, preloaded)]
+    assert min(rates[1]) >= 2 * max(rates[0])
+    assert min(times[0]) >= 1.9 * max(times[1])
+
+
+def test_shares_of_the_bound_of_whole_models_are_those_of_the_record():
+    rows = json.loads((BENCHMARKS / "results" / "models-cpu.json").read_text())["rows"]
+    page = (BENCHMARKS.parent / "docs" / "development" / "performance.md").read_text()
+    shares = {}
+    for row in rows:
+        share = f"{100 * row['time_ratio'] / row['ratio_at_floor']:.0f}"
+        shares.setdefault(row["model"], []).append(share)
+    for model, said in {
+        "LongformerModel": "{} and {} % (training, inference) for Longformer",
+        "BigBirdModel": "{} and {} for BigBird",
+        "ReformerModel": "{} and {} for Reformer",
+        "LEDEncoder": "{} and {} for LED",
+    }.items():
+        assert said.format(*shares[model]) in page
+    assert [f"{x} %" in page for x in shares["NystromformerModel"]] == [True, True]
