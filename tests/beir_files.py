@@ -11,8 +11,12 @@ DOCUMENTS = {
     "d5": ("Cows", "the cow eats grass"),
 }
 QUERIES = {
-    **{"q1": "what hunts mice", "q2": "who eats cheese", "q3": "where does milk come from"},
-    **{"q4": "night animals", "q5": "made of milk", "q6": "what gives milk"},
+    "q1": "what hunts mice",
+    "q2": "who eats cheese",
+    "q3": "where does milk come from",
+    "q4": "night animals",
+    "q5": "made of milk",
+    "q6": "what gives milk",
 }
 JUDGMENTS = {
     "train": [("q1", "d1", 1), ("q2", "d2", 2), ("q2", "d3", 0), ("q5", "d3", 1), ("q6", "d4", 1)],

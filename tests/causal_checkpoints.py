@@ -64,9 +64,15 @@ def make_model(mechanism="local", **changes):
     """Return a causal model over bytes whose text varies; the same at each call."""
     torch.manual_seed(1)
     fields = {
-        **{"vocab_size": 257, "hidden_size": 16, "num_hidden_layers": 1},
-        **{"num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 128},
-        **{"position": "rotary", "initializer_range": 0.5, "tie_word_embeddings": False},
+        "vocab_size": 257,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+        "max_position_embeddings": 128,
+        "position": "rotary",
+        "initializer_range": 0.5,
+        "tie_word_embeddings": False,
     }
     return LongspanForCausalLM(LongspanConfig(attention=mechanism, **fields | changes)).eval()
 

@@ -34,9 +34,14 @@ from transformers import (
 VOCABULARY = 40
 LENGTH = 20  # tokens of each source
 SIZES = {
-    **{"vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2},
-    **{"num_attention_heads": 2, "intermediate_size": 24, "type_vocab_size": 2},
-    **{"max_position_embeddings": LENGTH, "pad_token_id": 1},
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "type_vocab_size": 2,
+    "max_position_embeddings": LENGTH,
+    "pad_token_id": 1,
 }
 # Layers 0 and 2 attend to all tokens, layer 1 to 3 tokens on each side.
 MODERN = {

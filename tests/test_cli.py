@@ -40,7 +40,13 @@ ROWS = {*HELD_OUT, "--delimiter", "--drop-empty", "--encoding", "--text"}
 LABELS = {*ROWS, "--label", "--pair", "--separator", "--target"}
 SUMMARY = {*ROWS, "--summary"}
 READING = {
-    *("--delimiter", "--document", "--encoding", "--kind", "--limit", "--skip-bad", "--text"),
+    "--delimiter",
+    "--document",
+    "--encoding",
+    "--kind",
+    "--limit",
+    "--skip-bad",
+    "--text",
     "--vocab-size",
 }
 FLAGS = {

@@ -33,7 +33,16 @@ from tiny import set_flags as flags
 TRAINING = {"steps": 80, "evaluate_every": 20, "warmup_steps": 8, "batch_size": 16}
 MODEL = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1}
 WORDS = [
-    *("alpha", "beta", "gamma", "delta", "plot", "film", "actor", "scene", "music", "story"),
+    "alpha",
+    "beta",
+    "gamma",
+    "delta",
+    "plot",
+    "film",
+    "actor",
+    "scene",
+    "music",
+    "story",
     "light",
 ]
 DECISIVE = "excellent"  # in each text of the class "yes", and in no other

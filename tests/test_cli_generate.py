@@ -53,8 +53,13 @@ def test_json_has_text_ids_speeds_state_and_settings(cli, folder, expected):
     read = found["prompt_tokens"] / found["prompt_seconds"]
     assert found["prompt_tokens_per_second"] == pytest.approx(read)
     assert found["config"] == {
-        **{"max_new_tokens": 12, "temperature": 1.0, "top_k": 257, "top_p": None},
-        **{"greedy": False, "seed": 3, "prefill_chunk_size": 4096},
+        "max_new_tokens": 12,
+        "temperature": 1.0,
+        "top_k": 257,
+        "top_p": None,
+        "greedy": False,
+        "seed": 3,
+        "prefill_chunk_size": 4096,
     }
     assert found["checkpoint"] == str(folder)
 

@@ -94,7 +94,12 @@ def test_piped_output_is_plain_and_follows_columns_variable(columns, widest):
 
 
 COMMANDS = (
-    *("list", "list tasks", "list protocols --json", "show listops", "show lra-small", "--help"),
+    "list",
+    "list tasks",
+    "list protocols --json",
+    "show listops",
+    "show lra-small",
+    "--help",
 )
 ONE_AFTER_ANOTHER = """
 import sys

@@ -73,8 +73,12 @@ def arguments(finished, tiny_cache, checkpoints, tmp_path, monkeypatch):
     }
     given = {"--cache": tiny_cache, "--runs": tmp_path / "runs", "--device": "cpu"}
     given |= {
-        **{"--prompt-ids": "5,6", "--max-new-tokens": 2, "--top-k": 2, "--lengths": 16},
-        **{"--mechanisms": "local", "--max-length": 64},
+        "--prompt-ids": "5,6",
+        "--max-new-tokens": 2,
+        "--top-k": 2,
+        "--lengths": 16,
+        "--mechanisms": "local",
+        "--max-length": 64,
     }
     given |= {"--document": "line", "--task": "listops"}
     given |= {"--tokens": 64, "--hidden-size": 32, "--heads": 2, "--times": 1}

@@ -11,8 +11,12 @@ from longspan.results import load_results
 
 PAGE = Path(__file__).parent.parent / "docs" / "recipes" / "train-a-language-model.md"
 SMALL = {
-    **{"model.hidden_size": 8, "model.num_attention_heads": 1, "model.num_hidden_layers": 1},
-    **{"model.intermediate_size": 8, "training.evaluate_every": 5, "training.eval_batch_size": 4},
+    "model.hidden_size": 8,
+    "model.num_attention_heads": 1,
+    "model.num_hidden_layers": 1,
+    "model.intermediate_size": 8,
+    "training.evaluate_every": 5,
+    "training.eval_batch_size": 4,
     "task.held_out_tokens": 100,
 }
 

@@ -45,8 +45,14 @@ def test_mechanism_pages_match_registry(mechanism_pages):
 
 
 SECTIONS = (
-    *("When to use it", "When not to use it", "Picture", "Definition", "Options", "Traits"),
-    *("Cost", "Relatives"),
+    "When to use it",
+    "When not to use it",
+    "Picture",
+    "Definition",
+    "Options",
+    "Traits",
+    "Cost",
+    "Relatives",
 )
 
 

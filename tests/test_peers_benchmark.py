@@ -17,8 +17,17 @@ from longspan.bench.peaks import PeakMeter
 CPU = torch.device("cpu")
 LENGTH = 64
 TINY = {
-    **{"width": 32, "heads": 2, "window": 8, "block": 4, "random_blocks": 1, "landmarks": 8},
-    **{"kernel_size": 5, "chunk": 8, "rank": 8, "features": 16, "sorted_block": 8},
+    "width": 32,
+    "heads": 2,
+    "window": 8,
+    "block": 4,
+    "random_blocks": 1,
+    "landmarks": 8,
+    "kernel_size": 5,
+    "chunk": 8,
+    "rank": 8,
+    "features": 16,
+    "sorted_block": 8,
 }
 NAMES = (
     *("transformers-longformer", "transformers-led", "transformers-bigbird"),
@@ -66,7 +75,11 @@ def test_every_library_of_the_processor_is_measured(import_script):
     peers = import_script("peer_list").PEERS
     assert {name for name, peer in peers.items() if not peer.cuda} == set(NAMES)
     assert set(peers) - set(NAMES) == {
-        *("flash-linear-attention", "flash-attn", "flex-attention", "varlen-attn", "natten")
+        "flash-linear-attention",
+        "flash-attn",
+        "flex-attention",
+        "varlen-attn",
+        "natten",
     }
 
 

@@ -8,9 +8,15 @@ import pytest
 from longspan.arena import get
 
 TINY = {
-    **{"task.train": 64, "task.validation": 32, "task.test": 32, "model.hidden_size": 8},
-    **{"training.steps": 6, "training.warmup_steps": 1, "training.evaluate_every": 2},
-    **{"training.batch_size": 4, "training.stop_at": 0.0},
+    "task.train": 64,
+    "task.validation": 32,
+    "task.test": 32,
+    "model.hidden_size": 8,
+    "training.steps": 6,
+    "training.warmup_steps": 1,
+    "training.evaluate_every": 2,
+    "training.batch_size": 4,
+    "training.stop_at": 0.0,
 }
 
 

@@ -17,14 +17,25 @@ from longspan.training import Callback, fit
 
 # Modules that the command line imports lazily.
 PRELOADED = (
-    *("longspan.arena.budget_resolution", "longspan.arena.console", "longspan.arena.record"),
-    *("longspan.arena.finished_run", "longspan.cli", "longspan.report.output.page"),
-    *("longspan.report.output.text", "longspan.training.loop", "torch.utils.tensorboard"),
+    "longspan.arena.budget_resolution",
+    "longspan.arena.console",
+    "longspan.arena.record",
+    "longspan.arena.finished_run",
+    "longspan.cli",
+    "longspan.report.output.page",
+    "longspan.report.output.text",
+    "longspan.training.loop",
+    "torch.utils.tensorboard",
     "typer._adapters",
 )
 TASK = {
-    **{"train": 200, "validation": 40, "test": 44, "min_length": 4, "max_length": 24},
-    **{"max_depth": 3, "max_args": 4},
+    "train": 200,
+    "validation": 40,
+    "test": 44,
+    "min_length": 4,
+    "max_length": 24,
+    "max_depth": 3,
+    "max_args": 4,
 }
 MODEL = {
     "hidden_size": 16,
@@ -34,13 +45,22 @@ MODEL = {
     "classifier_hidden_size": 16,
 }
 TRAIN = {
-    **{"steps": 12, "batch_size": 4, "warmup_steps": 2, "learning_rate": 0.01},
-    **{"evaluate_every": 4, "checkpoint_every": 2, "eval_batch_size": 16},
+    "steps": 12,
+    "batch_size": 4,
+    "warmup_steps": 2,
+    "learning_rate": 0.01,
+    "evaluate_every": 4,
+    "checkpoint_every": 2,
+    "eval_batch_size": 16,
 }
 # Changes of `train` that make a run on imported texts short.
 SHORT_RUN = {
-    **{"model.hidden_size": 16, "model.num_attention_heads": 2, "model.num_hidden_layers": 1},
-    **{"training.steps": 4, "training.evaluate_every": 4, "training.warmup_steps": 0},
+    "model.hidden_size": 16,
+    "model.num_attention_heads": 2,
+    "model.num_hidden_layers": 1,
+    "training.steps": 4,
+    "training.evaluate_every": 4,
+    "training.warmup_steps": 0,
 }
 DIVERGING = {
     "training.learning_rate": 1e30,

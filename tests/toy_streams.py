@@ -36,8 +36,12 @@ def make_decoder(attention, options, **fields):
     """Return a small left-to-right model of the stream; the same weights for every call."""
     torch.manual_seed(5)
     sizes = {
-        **{"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2},
-        **{"intermediate_size": 32, "attention_dropout": 0.0, "max_position_embeddings": 16},
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "attention_dropout": 0.0,
+        "max_position_embeddings": 16,
         "position": "none",
     }
     config = LongspanConfig(

@@ -18,10 +18,19 @@ from longspan.tasks import build, register
 
 LENGTH, WIDTH, LAYERS = 48, 16, 2
 RECALL = {
-    **{"task.length": LENGTH, "task.pairs": 4, "task.queries": 4, "task.vocabulary": 16},
-    **{"task.train": 1_024, "task.validation": 64, "task.test": 64, "model.is_decoder": True},
-    **{"model.hidden_size": WIDTH, "model.intermediate_size": WIDTH, "training.steps": 4},
-    **{"training.evaluate_every": 4, "training.warmup_steps": 1},
+    "task.length": LENGTH,
+    "task.pairs": 4,
+    "task.queries": 4,
+    "task.vocabulary": 16,
+    "task.train": 1_024,
+    "task.validation": 64,
+    "task.test": 64,
+    "model.is_decoder": True,
+    "model.hidden_size": WIDTH,
+    "model.intermediate_size": WIDTH,
+    "training.steps": 4,
+    "training.evaluate_every": 4,
+    "training.warmup_steps": 1,
 }
 CAUSAL = sorted(name for name, cls in MECHANISMS.items() if cls.traits.causal)
 

@@ -17,9 +17,13 @@ from longspan.validation import validate_records
 from text_sources import SIZES, VARIABLES, WIKI, letters, markup, small, write_text, write_wiki
 
 TINY = {
-    **{"model.hidden_size": 16, "model.intermediate_size": 16},
-    **{"model.classifier_hidden_size": 16, "training.gradient_accumulation_steps": 1},
-    **{"training.batch_size": 2, "training.warmup_steps": 1, "training.evaluate_every": 1},
+    "model.hidden_size": 16,
+    "model.intermediate_size": 16,
+    "model.classifier_hidden_size": 16,
+    "training.gradient_accumulation_steps": 1,
+    "training.batch_size": 2,
+    "training.warmup_steps": 1,
+    "training.evaluate_every": 1,
     "training.precision": "no",
 }
 SMALL = {**TINY, "model.num_hidden_layers": 2, "model.num_attention_heads": 2, "task.length": 16}

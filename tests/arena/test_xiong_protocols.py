@@ -27,7 +27,10 @@ COMPARED = (
 # Fields of longspan's own engine, which change no published value.
 OWN = {
     *(
-        *("task.pack", "task.weights", "task.held_out_windows", "model.initializer_range"),
+        "task.pack",
+        "task.weights",
+        "task.held_out_windows",
+        "model.initializer_range",
         "model.classifier_hidden_size",
     ),
     *("model.pair_head", "model.stem", "training.gradient_accumulation_steps"),

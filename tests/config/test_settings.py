@@ -17,8 +17,12 @@ MODEL = {
     "classifier_hidden_size": 16,
 }
 TRAINING = {
-    **{"steps": 12, "batch_size": 4, "learning_rate": 0.01, "warmup_steps": 2},
-    **{"schedule": "linear", "evaluate_every": 4},
+    "steps": 12,
+    "batch_size": 4,
+    "learning_rate": 0.01,
+    "warmup_steps": 2,
+    "schedule": "linear",
+    "evaluate_every": 4,
 }
 
 
@@ -79,19 +83,28 @@ def test_message_lists_every_reason():
 
 def test_message_lists_every_value_out_of_range():
     changes = {
-        **{"steps": 0, "warmup_steps": -1, "learning_rate": 0.0, "adam_epsilon": 0.0},
-        **{"gradient_accumulation_steps": 5, "adam_betas": (0.9, 1.0), "max_grad_norm": -1.0},
-        **{"weight_decay": -0.1, "eval_batch_size": 0},
+        "steps": 0,
+        "warmup_steps": -1,
+        "learning_rate": 0.0,
+        "adam_epsilon": 0.0,
+        "gradient_accumulation_steps": 5,
+        "adam_betas": (0.9, 1.0),
+        "max_grad_norm": -1.0,
+        "weight_decay": -0.1,
+        "eval_batch_size": 0,
     }
     with pytest.raises(OptionError) as caught:
         TrainingConfig(**{**TRAINING, **changes})
     assert sorted(str(caught.value).split("; ")) == [
         "adam_betas must be in [0, 1), got (0.9, 1.0)",
-        *("adam_epsilon must be positive, got 0.0", "eval_batch_size must be at least 1, got 0"),
+        "adam_epsilon must be positive, got 0.0",
+        "eval_batch_size must be at least 1, got 0",
         "gradient_accumulation_steps must be between 1 and batch_size=4, got 5",
         "learning_rate must be positive, got 0.0",
-        *("max_grad_norm must be positive or none, got -1.0", "steps must be at least 1, got 0"),
-        *("warmup_steps must be at least 0, got -1", "weight_decay must be at least 0, got -0.1"),
+        "max_grad_norm must be positive or none, got -1.0",
+        "steps must be at least 1, got 0",
+        "warmup_steps must be at least 0, got -1",
+        "weight_decay must be at least 0, got -0.1",
     ]
 
 

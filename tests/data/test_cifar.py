@@ -228,8 +228,17 @@ def test_array_in_column_major_order_is_rejected():
 
 
 MALFORMED = (
-    *(b".", b"e.", b"}u.", b"}(K\x01u.", b"}](K\x01es.", b"h\x01.", b"}](h\x00K\x01u.", b"(KR."),
-    *(b"K\x01K\x02R.", b"}K\x01b.", b"T\xff\xff\xff\x7fabc."),
+    b".",
+    b"e.",
+    b"}u.",
+    b"}(K\x01u.",
+    b"}](K\x01es.",
+    b"h\x01.",
+    b"}](h\x00K\x01u.",
+    b"(KR.",
+    b"K\x01K\x02R.",
+    b"}K\x01b.",
+    b"T\xff\xff\xff\x7fabc.",
 )
 
 

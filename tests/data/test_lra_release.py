@@ -126,8 +126,16 @@ def nested(place, what, files, nesting):
 
 
 NESTINGS = [
-    *("archive itself", "folder of the archive", "archive of the part", "zip", "outer copy"),
-    *("its parent", "own folder", ".", "lra_release", "lra_release/lra_release"),
+    "archive itself",
+    "folder of the archive",
+    "archive of the part",
+    "zip",
+    "outer copy",
+    "its parent",
+    "own folder",
+    ".",
+    "lra_release",
+    "lra_release/lra_release",
 ]
 every_nesting = pytest.mark.parametrize("nesting", NESTINGS)
 

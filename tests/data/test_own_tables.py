@@ -25,12 +25,17 @@ SUMMARIES = dataclasses.replace(REQUEST, kind="summary")
 LINES = "\n".join(map(json.dumps, ROWS))
 CSV = "text,label\n" + "\n".join(f"{row['text']},{row['label']}" for row in ROWS)
 FORMS = {
-    **{"array.json": json.dumps(ROWS), "array.jsonl": json.dumps(ROWS)},
+    "array.json": json.dumps(ROWS),
+    "array.jsonl": json.dumps(ROWS),
     "indented.json": json.dumps(ROWS, indent=2),
     "array of lines.json": "[\n" + ",\n".join(map(json.dumps, ROWS)) + "\n]\n",
-    **{"lines.json": LINES, "lines.jsonl": LINES, "windows.jsonl": LINES.replace("\n", "\r\n")},
+    "lines.json": LINES,
+    "lines.jsonl": LINES,
+    "windows.jsonl": LINES.replace("\n", "\r\n"),
     "indented objects.jsonl": "\n".join(json.dumps(row, indent=1) for row in ROWS),
-    **{"mark.json": "\ufeff" + json.dumps(ROWS), "x.csv": CSV, "x.TSV": CSV.replace(",", "\t")},
+    "mark.json": "\ufeff" + json.dumps(ROWS),
+    "x.csv": CSV,
+    "x.TSV": CSV.replace(",", "\t"),
 }
 
 

@@ -11,7 +11,16 @@ ODD = (
     *("", " ", "-", "--", "-1", "0", "1", "2", "1.5", "1e3", "nan", "inf", "true", "null", "None"),
     *("[]", "{}", "[1,", '"', "'", "=", "a=b", ",", "a,b", "*", ".", "x" * 400),
     *(
-        *("ß", "日本語", "\u0661", "\ufeff", "a\nb", "\x1b[31m", "\udcff", "[/red]", "%s", "{0}"),
+        "ß",
+        "日本語",
+        "\u0661",
+        "\ufeff",
+        "a\nb",
+        "\x1b[31m",
+        "\udcff",
+        "[/red]",
+        "%s",
+        "{0}",
         "$HOME",
     ),
     "[" * 3000,
@@ -34,7 +43,13 @@ NAMED = {
 }
 TEXTS = {
     "--budget": (
-        *("steps", "seconds=1", "flops=1e9", "memory=1GiB", "memory=-1", "flops=", "hours=1"),
+        "steps",
+        "seconds=1",
+        "flops=1e9",
+        "memory=1GiB",
+        "memory=-1",
+        "flops=",
+        "hours=1",
     ),
     "--seeds": ("0", "0,1", "1,1", "-1", "x"),
     "--select": ("mean", "best-run", "men"),

@@ -30,9 +30,13 @@ class Options:
 
 def info(name, **changes):
     fields = {
-        **{"title": name.replace("_", " ").capitalize(), "summary": "Predict what a test needs."},
-        **{"source": "random tokens", "license": "none", "sizes": SIZES},
-        **{"vocab_size": SYMBOLS + 1, "num_classes": SYMBOLS},
+        "title": name.replace("_", " ").capitalize(),
+        "summary": "Predict what a test needs.",
+        "source": "random tokens",
+        "license": "none",
+        "sizes": SIZES,
+        "vocab_size": SYMBOLS + 1,
+        "num_classes": SYMBOLS,
     }
     return TaskInfo(name=name, **{**fields, **changes})
 

@@ -29,7 +29,7 @@ ANY_SCRIPT = {
     **{name: lambda text, other, name=name: rouge(text, other)[name] for name in ROUGE["unicode"]},
 }
 # Rules of published evaluations, for texts in English.
-PUBLISHED = {*("token_f1", "exact_match", "joint_f1", "joint_exact_match"), *ROUGE["rouge-score"]}
+PUBLISHED = {"token_f1", "exact_match", "joint_f1", "joint_exact_match", *ROUGE["rouge-score"]}
 # Supporting facts are no texts.
 NO_TEXTS = {"support_f1", "support_exact_match"}
 

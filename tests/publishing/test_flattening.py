@@ -77,8 +77,11 @@ def test_flat_copy_computes_the_same_with_only_the_needed_files(package, tmp_pat
 @pytest.mark.parametrize(
     "line",
     [
-        *("from flatpkg import inner", "from flatpkg.inner import core"),
-        *("import flatpkg.inner.core", "from flatpkg.inner.core import *", "from . import inner"),
+        "from flatpkg import inner",
+        "from flatpkg.inner import core",
+        "import flatpkg.inner.core",
+        "from flatpkg.inner.core import *",
+        "from . import inner",
     ],
 )
 def test_imports_of_modules_as_names_are_refused(package, line):

@@ -78,8 +78,12 @@ def config(
     **training: Any,
 ) -> RunConfig:
     recipe = {
-        **{"steps": 500, "batch_size": 32, "learning_rate": 1e-4, "warmup_steps": 100},
-        **{"schedule": "linear", "evaluate_every": 50},
+        "steps": 500,
+        "batch_size": 32,
+        "learning_rate": 1e-4,
+        "warmup_steps": 100,
+        "schedule": "linear",
+        "evaluate_every": 50,
     }
     return RunConfig(
         task=TaskConfig(name=task, version=version, options={"max_length": 2000}),
@@ -424,8 +428,15 @@ def published(**changes: Any) -> PublishedFigure:
 def rollout(shares: Any, **changes: Any) -> Rollout:
     """Return the shares of the tokens or pixels of an example."""
     fields = {
-        **{"split": "validation", "row": 3, "part": 1, "start": "the CLS token", "label": "cat"},
-        **{"prediction": "<dog>", "side": None, "levels": None, "text": None},
+        "split": "validation",
+        "row": 3,
+        "part": 1,
+        "start": "the CLS token",
+        "label": "cat",
+        "prediction": "<dog>",
+        "side": None,
+        "levels": None,
+        "text": None,
     }
     return Rollout(**{**fields, **changes}, shares=quantize(shares, 16))
 

@@ -204,7 +204,8 @@ def test_every_budget_is_a_predictor():
     timed = lra_records(budget=Budget(kind="seconds", limit=60.0))
     (table,) = tables([*lra_records(), *timed, *novels()])
     assert [row["scores_of"] for row in rows(table)] == [
-        *("lra-small", "lra-small, equal training time (1 min)")
+        "lra-small",
+        "lra-small, equal training time (1 min)",
     ]
 
 

@@ -223,7 +223,9 @@ NEWER = {"block": 32, "sink_logit": False}
                 {"options": {**NEWER, "variant": "x"}, "overrides": {"mechanism.variant": "x"}},
             ],
             {
-                *(" (block=32)", " (block=32, model.norm=post)", " (block=64)"),
+                " (block=32)",
+                " (block=32, model.norm=post)",
+                " (block=64)",
                 " (block=32, mechanism.variant=x)",
             },
         ),

@@ -23,7 +23,12 @@ def test_table_and_chart_have_the_shares_of_the_models_that_have_them():
     analyses = [dataclasses.replace(x, spectra=SPECTRA) for x in analyses]
     (table,) = attention_spectrum(board, analyses)
     assert [x.name for x in table.columns[1:]] == [
-        *("3.12 %", "6.25 %", "12.5 %", "25 %", "50 %", "75 %")
+        "3.12 %",
+        "6.25 %",
+        "12.5 %",
+        "25 %",
+        "50 %",
+        "75 %",
     ]
     rows = [[entry.text for entry in row[1:]] for row in table.rows]
     assert rows == [["20.0", "30.0", "40.0", "50.0", "60.0", "70.0"]] * len(table.rows)

@@ -10,7 +10,12 @@ from longspan.tasks import build
 from longspan.tasks.scoring import IGNORE
 
 SMALL = {
-    **{"train": 300, "validation": 40, "test": 30, "length": 30, "count": 4, "symbols": 5},
+    "train": 300,
+    "validation": 40,
+    "test": 30,
+    "length": 30,
+    "count": 4,
+    "symbols": 5,
     "noise": 3,
 }
 opened = partial(open_task, "copying", **SMALL)

@@ -105,7 +105,14 @@ def test_card_has_the_figures_of_the_built_data_set(reviews):
     record = task.dataset.manifest
     rows = {row[0]: row[1:] for row in rows_of(text, "Splits")}
     assert rows["test"] == [
-        *("12", "90", "2", "7.5", "7.5", "12.4", "13", f"{record.files['test'].bytes:,}"),
+        "12",
+        "90",
+        "2",
+        "7.5",
+        "7.5",
+        "12.4",
+        "13",
+        f"{record.files['test'].bytes:,}",
     ]
     assert rows["train"][0] == f"{task.size('train')}"
     assert rows_of(text, "Labels")[0][:2] == ["0: neg", "4 (50.00 %)"]

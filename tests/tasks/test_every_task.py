@@ -27,7 +27,7 @@ GENERATED_OPTIONS = {
 # Options that decide no data, by the task or its base; others make a data set of their own.
 ENCODING = {"global_tokens"}
 QUESTION = {"answer_length", "global_tokens", "boundaries"}
-STREAM = {*("length", "keep_state", "evaluation", "evaluation_length", "stride", "held_out_tokens")}
+STREAM = {"length", "keep_state", "evaluation", "evaluation_length", "stride", "held_out_tokens"}
 SUMMARY = ENCODING | {"beams", "length_penalty", "no_repeat_ngram_size", "min_tokens"}
 NOT_IN_DATA = {
     **dict.fromkeys(("text", "retrieval", "newsgroups", "hyperpartisan"), ENCODING),

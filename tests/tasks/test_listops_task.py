@@ -16,8 +16,13 @@ from longspan.tasks.lra.generators.listops import ids_to_symbols, parse
 from real_data import real
 
 SMALL = {
-    **{"train": 300, "validation": 40, "test": 20, "max_depth": 4, "max_args": 5},
-    **{"min_length": 10, "max_length": 40},
+    "train": 300,
+    "validation": 40,
+    "test": 20,
+    "max_depth": 4,
+    "max_args": 5,
+    "min_length": 10,
+    "max_length": 40,
 }
 opened = partial(open_task, "listops", **SMALL)
 

@@ -308,9 +308,13 @@ def test_paper_is_not_ranked_for_itself(tmp_path):
 def test_retrieval_is_learned_in_a_few_steps(cache, tmp_path):
     """Queries share one word of topic with the documents that answer them, and plain words."""
     changes = {
-        **{"training.steps": 60, "training.batch_size": 24, "training.learning_rate": 0.02},
-        **{"training.evaluate_every": 60, "training.checkpoint_every": 60},
-        **{"model.hidden_size": 32, "model.hidden_dropout_prob": 0.0},
+        "training.steps": 60,
+        "training.batch_size": 24,
+        "training.learning_rate": 0.02,
+        "training.evaluate_every": 60,
+        "training.checkpoint_every": 60,
+        "model.hidden_size": 32,
+        "model.hidden_dropout_prob": 0.0,
     }
     task = opened(cache, length=16, metric="recall@5")
     before = make_model(make_experiment(task, changes=changes), task)

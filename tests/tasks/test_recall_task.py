@@ -10,7 +10,12 @@ from longspan.tasks import build
 from longspan.tasks.scoring import IGNORE, accuracy_statistics
 
 SMALL = {
-    **{"train": 300, "validation": 40, "test": 30, "length": 40, "pairs": 3, "queries": 5},
+    "train": 300,
+    "validation": 40,
+    "test": 30,
+    "length": 40,
+    "pairs": 3,
+    "queries": 5,
     "vocabulary": 20,
 }
 opened = partial(open_task, "recall", **SMALL)

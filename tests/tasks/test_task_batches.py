@@ -19,8 +19,13 @@ from longspan.tasks.registry import register
 from longspan.tasks.scoring import IGNORE
 
 SMALL = {
-    **{"train": 70, "validation": 23, "test": 11, "max_depth": 4, "max_args": 5},
-    **{"min_length": 10, "max_length": 40},
+    "train": 70,
+    "validation": 23,
+    "test": 11,
+    "max_depth": 4,
+    "max_args": 5,
+    "min_length": 10,
+    "max_length": 40,
 }
 
 

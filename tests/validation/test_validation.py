@@ -694,10 +694,16 @@ def test_rules_apply_to_metrics_other_than_accuracy(valid_records, tmp_path):
 
 
 INVALID_FILES = {
-    **{"empty": b"", "truncated": b'{"schema": 3, "protocol": "qui'},
-    **{"foreign": b'{"name": "foreign"}', "list": b"[1, 2]", "bytes": bytes(range(128, 256))},
-    **{"deep": b"[" * 100_000, "digits": b"1" * 10_000, "NaN": b'{"schema": NaN}'},
-    **{"newer schema": b'{"schema": 99}', "schema of another type": b'{"schema": [3]}'},
+    "empty": b"",
+    "truncated": b'{"schema": 3, "protocol": "qui',
+    "foreign": b'{"name": "foreign"}',
+    "list": b"[1, 2]",
+    "bytes": bytes(range(128, 256)),
+    "deep": b"[" * 100_000,
+    "digits": b"1" * 10_000,
+    "NaN": b'{"schema": NaN}',
+    "newer schema": b'{"schema": 99}',
+    "schema of another type": b'{"schema": [3]}',
 }
 
 

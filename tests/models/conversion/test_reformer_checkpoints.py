@@ -249,7 +249,7 @@ def test_source_of_another_form_is_refused(fields, message, tmp_path):
 
 
 # A form that transformers has, but for one change.
-LSH = {**{"chunk": 8, "hashes": 2, "buckets": [4], "scale": "none", "same_hashes": True}, "grid": 8}
+LSH = {"chunk": 8, "hashes": 2, "buckets": [4], "scale": "none", "same_hashes": True, "grid": 8}
 EXPRESSIBLE = {
     **{"vocab_size": VOCABULARY, "hidden_size": WIDTH, "max_position_embeddings": LENGTH},
     **{"residual": "reversible", "qkv_bias": False, "attention_output_bias": False},
