@@ -16,6 +16,7 @@ from longspan.analysis import analyze_run, example_rollouts, layers
 from longspan.analysis import run_analysis as module
 from longspan.analysis.span import uniform_span
 from longspan.arena import run
+from longspan.arena.finished_run import load_run
 from longspan.errors import DataError, InputError, NoWeightsError, OptionError, RunError
 from longspan.files import write_json
 from longspan.models import LongspanConfig, LongspanModel
@@ -95,6 +96,25 @@ def test_uniform_weights_have_uniform_span(listops, pooling, causal):
     assert not measured_spans.negative.any()
     averaged = module._average(measured_spans, listops, "uniform", encoder.config.is_decoder)
     assert averaged.uniform == pytest.approx(averaged.mean.mean)
+
+
+def test_mechanism_has_the_options_of_the_evaluations(tiny_cache, tmp_path):
+    """A window that covers the inputs, in evaluations alone, has the spans of full attention."""
+    paths, task = tiny.paths(tmp_path, tiny_cache), tiny.listops(tiny_cache)
+    covering = {"evaluation.window": task.length}
+    one = tiny.experiment("local", changes=CHANGES | covering)
+    run(one, task, paths)
+    model = load_run(paths.record_file(one), paths).model.base_model.eval()
+    rows = np.arange(task.size("validation"))
+    narrow = module.measure_spans(model, task, rows).spans.mean()
+    alike = {"attention": "full", "attention_options": {}}
+    config = LongspanConfig(**{**model.config.to_dict(), **alike})
+    full = LongspanModel(config).eval()
+    full.load_state_dict(model.state_dict())
+    wide = module.measure_spans(full, task, rows).spans.mean()
+    spans = analyze_run(paths.record_file(one), paths, samples=1_000, examples=0).spans
+    assert spans.mean.mean == pytest.approx(wide)
+    assert wide > 1.001 * narrow
 
 
 def test_spectra_are_left_out_of_long_inputs_and_empty_heads(listops, monkeypatch):

@@ -19,7 +19,7 @@ from longspan.analysis.layers import (
 )
 from longspan.analysis.span import Spans, compute_spans, uniform_span
 from longspan.analysis.spectrum import average_spectra, compute_spectra
-from longspan.arena.finished_run import load_run
+from longspan.arena.finished_run import evaluation_options, load_run
 from longspan.arena.paths import RunPaths
 from longspan.arena.provenance import measured_on
 from longspan.errors import NoWeightsError, OptionError, RunError
@@ -53,7 +53,7 @@ def analyze_run(
 ) -> Analysis:
     """Analyze the selected model of a run on its validation split, in float32.
 
-    Of a model without attention weights, the embeddings alone are analyzed; `refusal` says why.
+    The mechanism has the options of the run's evaluations. Of a model without attention weights, the embeddings alone are analyzed; `refusal` says why.
 
     Args:
         record: result file of the run.
@@ -82,13 +82,14 @@ def analyze_run(
     cast(nn.Module, model).to(device).float().eval()
     encoder, size = cast(LongspanModel, model.base_model), task.size(SPLIT)
     spans, spectra, rollouts, refusal = None, None, [], None
-    try:
-        measured = measure_spans(encoder, task, sample_rows(size, samples), progress)
-        spans = _average(measured, task, record.name, encoder.config.is_decoder)
-        spectra = measure_spectra(encoder, task, sample_rows(size, min(samples, MATRICES)))
-        rollouts = roll_out_examples(model, task, choose_rows(size, examples, first), token)
-    except NoWeightsError as error:
-        refusal = str(error)
+    with evaluation_options(run.result, cast(nn.Module, model)).applied(SPLIT):
+        try:
+            measured = measure_spans(encoder, task, sample_rows(size, samples), progress)
+            spans = _average(measured, task, record.name, encoder.config.is_decoder)
+            spectra = measure_spectra(encoder, task, sample_rows(size, min(samples, MATRICES)))
+            rollouts = roll_out_examples(model, task, choose_rows(size, examples, first), token)
+        except NoWeightsError as error:
+            refusal = str(error)
     analysis = Analysis(
         **run_fields(Analysis, run.result),
         **_embeddings(encoder, task),
