@@ -29,7 +29,7 @@ from longspan.results.document_scores import THRESHOLD
 from longspan.tasks.base import Split
 from longspan.tasks.documents.coverage import Coverage
 from longspan.tasks.documents.own_texts import OwnTexts
-from longspan.tasks.documents.tfidf import fit_baseline
+from longspan.arena.documents.tfidf import fit_baseline
 from longspan.training.arguments import model_inputs
 
 _TFIDF = "TF-IDF"
