@@ -5,6 +5,7 @@ Heavy modules are imported inside fixtures: the attention tests need only torch.
 
 import gc
 import importlib
+import logging
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ import torch
 
 import rounding
 import shape_checks
+from logged import Logged
 
 # Nothing made until the tests are collected becomes garbage; `pytest_collection_finish` goes on.
 gc.disable()
@@ -87,6 +89,15 @@ def import_script():
         for name in ("benchmarks", "docs"):
             patch.syspath_prepend(str(Path(__file__).parents[1] / name))
         yield importlib.import_module
+
+
+@pytest.fixture
+def logged():
+    """Return what is logged from now on."""
+    handler = Logged()
+    logging.getLogger().addHandler(handler)
+    yield handler
+    logging.getLogger().removeHandler(handler)
 
 
 @pytest.fixture

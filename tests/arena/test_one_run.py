@@ -244,29 +244,29 @@ def test_texts_are_encoded_with_the_tokenizer_of_the_checkpoint(trained, record,
     }
 
 
-def test_a_shorter_length_than_that_of_the_protocol_is_reported(record, monkeypatch, caplog):
+def test_a_shorter_length_than_that_of_the_protocol_is_reported(record, monkeypatch, logged):
     monkeypatch.setattr(
         "longspan.arena.one_run.find_refusal", lambda experiment: None
     )  # of the vocabulary
-    with caplog.at_level("INFO", "longspan.arena.one_run"):
+    with logged.at_level("INFO", "longspan.arena.one_run"):
         finetuning_experiment(record, "aan_retrieval", RunChoices())
-    (message,) = caplog.messages
+    (message,) = logged.messages
     assert message.startswith("inputs have up to 24 tokens, the positions of the checkpoint")
-    caplog.clear()
+    logged.clear()
     choices = RunChoices(changes={"task.length": 12, "task.query_length": 12})
-    with caplog.at_level("INFO", "longspan.arena.one_run"):
+    with logged.at_level("INFO", "longspan.arena.one_run"):
         finetuning_experiment(record, "aan_retrieval", choices)
-    assert not caplog.messages
+    assert not logged.messages
 
 
 @pytest.mark.parametrize("chosen", [None, "bytes"])
-def test_checkpoint_without_a_tokenizer_is_named(tmp_path, monkeypatch, caplog, chosen):
+def test_checkpoint_without_a_tokenizer_is_named(tmp_path, monkeypatch, logged, chosen):
     """Its ids may be of other tokens than those of the task, unless the user says which."""
     monkeypatch.setattr("longspan.arena.one_run.find_refusal", lambda experiment: None)
     LongspanForMaskedLM(LongspanConfig(**tiny.MODEL)).save_pretrained(tmp_path / "bare")
     changes = {"task.length": 12, **({"task.vocabulary": chosen} if chosen else {})}
     finetuning_experiment(tmp_path / "bare", "text", RunChoices(changes=changes))
-    warned = [x for x in caplog.messages if "has no tokenizer" in x]
+    warned = [x for x in logged.messages if "has no tokenizer" in x]
     assert len(warned) == (chosen is None)
     assert all("texts are read as bytes" in x for x in warned)
 

@@ -76,10 +76,10 @@ def cluster(request):
 
 
 @pytest.mark.slow
-def test_run_of_killed_worker_restarts(cluster, tmp_path, uninterrupted, caplog, paths):
+def test_run_of_killed_worker_restarts(cluster, tmp_path, uninterrupted, logged, paths):
     experiments = longer_experiments()[:2]
     killer = KillRuns(paths, experiments, {"full": 1}, lock="train")
-    with caplog.at_level(logging.WARNING):
+    with logged.at_level(logging.WARNING):
         results, failed = arena(experiments, paths, killer, executor=RayExecutor(cluster[0]))
     assert killer.done == {"full": 1}
     assert failed == []
@@ -87,7 +87,7 @@ def test_run_of_killed_worker_restarts(cluster, tmp_path, uninterrupted, caplog,
     assert load_results([tmp_path]) == results
     ended = sorted(line for line in killer.lines if "ended" in line)
     assert ended == ["ended full 0", "ended local 0"]
-    assert sum("its process died (" in message for message in caplog.messages) == 1
+    assert sum("its process died (" in message for message in logged.messages) == 1
 
 
 @pytest.mark.slow

@@ -22,10 +22,10 @@ from longspan.errors import OptionError, RunError
 from longspan.results import load_failures, load_results
 
 
-def test_run_restarts_after_one_death_and_fails_after_two(tmp_path, uninterrupted, caplog, paths):
+def test_run_restarts_after_one_death_and_fails_after_two(tmp_path, uninterrupted, logged, paths):
     experiments = longer_experiments()
     killer = KillRuns(paths, experiments, {"full": 1, "linear": 2})
-    with caplog.at_level(logging.WARNING):
+    with logged.at_level(logging.WARNING):
         results, failed = arena(experiments, paths, killer, executor=WorkerPoolExecutor(2))
     assert killer.done == {"full": 1, "linear": 2}
     assert reproducible_fields(results) == {
@@ -36,7 +36,7 @@ def test_run_restarts_after_one_death_and_fails_after_two(tmp_path, uninterrupte
         "ended full 0",
         "ended local 0",
     ]
-    assert sum("restarted from its checkpoint" in x for x in caplog.messages) == 2
+    assert sum("restarted from its checkpoint" in x for x in logged.messages) == 2
     ((skipped,), (record,)) = failed, load_failures([tmp_path])
     assert (record.kind, record.mechanism) == ("died", "linear")
     assert record.step >= 40

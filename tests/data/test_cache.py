@@ -126,7 +126,7 @@ CORRUPTIONS = {
 
 
 @pytest.mark.parametrize("how", CORRUPTIONS)
-def test_corrupted_dataset_is_reported_and_rebuilt(tmp_path, caplog, how):
+def test_corrupted_dataset_is_reported_and_rebuilt(tmp_path, logged, how):
     name, corrupt, reason = CORRUPTIONS[how]
     build = Builder()
     folder = cached.open_dataset(tmp_path, SPEC, build).folder
@@ -134,10 +134,10 @@ def test_corrupted_dataset_is_reported_and_rebuilt(tmp_path, caplog, how):
     corrupt(folder / name)
     with pytest.raises(DataError, match=rf"{name}.* {reason}"):
         cached.verify(tmp_path)
-    with caplog.at_level(logging.WARNING):
+    with logged.at_level(logging.WARNING):
         again = cached.open_dataset(tmp_path, SPEC, build)
     assert build.calls == 2
-    assert "rebuilding" in caplog.text
+    assert "rebuilding" in logged.text
     assert again.splits["train"].checksum() == examples(4).checksum()
     cached.verify(tmp_path)
 
@@ -280,20 +280,20 @@ def test_unknown_folder_inside_a_dataset_is_not_removed(tmp_path):
     assert keep.read_text() == "mine"
 
 
-def test_without_source_files_the_largest_dataset_with_these_options_is_used(tmp_path, caplog):
+def test_without_source_files_the_largest_dataset_with_these_options_is_used(tmp_path, logged):
     for rows in (3, 9, 5):
         origin = {"rows": rows}
         cached.open_dataset(tmp_path, dataclasses.replace(SPEC, origin=origin), Builder(rows))
     largest = cached.find_built(tmp_path, "toy", 1, {"seed": 0})
     assert largest.manifest.origin == {"rows": 9}
     message = "3 data sets of toy with these options are built; using the largest"
-    assert message in caplog.text
-    assert largest.manifest.checksum[:8] in caplog.text
+    assert message in logged.text
+    assert largest.manifest.checksum[:8] in logged.text
     assert cached.find_built(tmp_path, "toy", 2, {"seed": 0}) is None
     assert cached.find_built(tmp_path, "toy", 1, {"seed": 1}) is None
     flip_middle(largest.folder / "train.arrow")
     assert cached.find_built(tmp_path, "toy", 1, {"seed": 0}).manifest.origin == {"rows": 5}
-    assert "skipping" in caplog.text
+    assert "skipping" in logged.text
 
 
 def test_checksum_depends_on_the_content_and_its_split(tmp_path):
@@ -349,7 +349,7 @@ def place_of(array, path):
 
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("part", ["labels", "offsets", "checks"])
-def test_large_file_with_a_changed_index_is_rebuilt(tmp_path, caplog, part):
+def test_large_file_with_a_changed_index_is_rebuilt(tmp_path, logged, part):
     build = Builder(40)
     folder = cached.open_dataset(tmp_path, SPEC, build).folder
     train = cached.open_dataset(tmp_path, SPEC, build).splits["train"]
@@ -357,7 +357,7 @@ def test_large_file_with_a_changed_index_is_rebuilt(tmp_path, caplog, part):
     flip(folder / "train.arrow", place_of(array, folder / "train.arrow") + 24)
     again = cached.open_dataset(tmp_path, SPEC, build)
     assert build.calls == 2
-    assert "labels or offsets do not match their recorded sha256" in caplog.text
+    assert "labels or offsets do not match their recorded sha256" in logged.text
     assert again.splits["train"].checksum() == examples(40).checksum()
 
 

@@ -84,7 +84,7 @@ def test_several_folders_with_such_files_are_not_chosen_from(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("place", ["data/locked", "data/one/locked", "data"])
-def test_folders_that_cannot_be_read_are_left_out(tmp_path, monkeypatch, caplog, place):
+def test_folders_that_cannot_be_read_are_left_out(tmp_path, monkeypatch, logged, place):
     data, locked = tmp_path / "data", tmp_path / place
     (data / "one" / "set").mkdir(parents=True)
     locked.mkdir(exist_ok=True)
@@ -108,7 +108,7 @@ def test_folders_that_cannot_be_read_are_left_out(tmp_path, monkeypatch, caplog,
     else:
         assert given_sources.locate(data, identify).path == data / "one" / "set"
         assert locked not in asked
-    assert f"leaving out {locked}, which cannot be read: Permission denied" in caplog.text
+    assert f"leaving out {locked}, which cannot be read: Permission denied" in logged.text
 
 
 def test_messages_name_the_archive(tmp_path, monkeypatch):

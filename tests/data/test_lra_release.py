@@ -532,16 +532,16 @@ def test_real_npy_metadata_is_read_and_pickled_metadata_rejected(tmp_path):
     assert not (tmp_path / "sprung").exists()
 
 
-def test_unbalanced_labels_are_logged(tmp_path, caplog):
+def test_unbalanced_labels_are_logged(tmp_path, logged):
     files, _, _ = drawn(32)
     source = find(unpacked(tmp_path, below(HARD, files)), HARD)
     assert read_pathfinder(source, tmp_path).facts["share_of_label_1"] == 0.5
-    assert not caplog.messages
+    assert not logged.messages
     for number in (0, 1, 2):
         path = tmp_path / HARD / "metadata" / f"{number}.npy"
         path.write_text(path.read_text().replace(" 0 1.8", " 1 1.8"))
     assert read_pathfinder(source, tmp_path).facts["share_of_label_1"] > 0.8
-    assert "of the images have label 1; expected half" in caplog.text
+    assert "of the images have label 1; expected half" in logged.text
 
 
 def test_full_disk_is_reported(tmp_path, small_disk):

@@ -105,14 +105,14 @@ NOTES = {
 
 
 @pytest.mark.parametrize("cls", [LongspanConfig, AutoConfig])
-def test_fields_of_others_survive_saving_and_loading(small, tmp_path, caplog, cls):
+def test_fields_of_others_survive_saving_and_loading(small, tmp_path, logged, cls):
     config = small()
     for name, value in NOTES.items():
         setattr(config, name, value)
     LongspanModel(config).save_pretrained(tmp_path)
     loaded = cls.from_pretrained(tmp_path)
     assert {name: getattr(loaded, name) for name in NOTES} == NOTES
-    assert f"LongspanConfig has not: {', '.join(sorted(NOTES))}" in caplog.text
+    assert f"LongspanConfig has not: {', '.join(sorted(NOTES))}" in logged.text
     assert loaded.hidden_size == config.hidden_size
     loaded.save_pretrained(tmp_path / "again")
     again = cls.from_pretrained(tmp_path / "again", pooling="first")
@@ -121,10 +121,10 @@ def test_fields_of_others_survive_saving_and_loading(small, tmp_path, caplog, cl
     assert LongspanModel.from_pretrained(tmp_path).config.my_note == 1
 
 
-def test_loading_without_fields_of_others_says_nothing(small, tmp_path, caplog):
+def test_loading_without_fields_of_others_says_nothing(small, tmp_path, logged):
     LongspanModel(small()).save_pretrained(tmp_path)
     LongspanConfig.from_pretrained(tmp_path)
-    assert not caplog.records
+    assert not logged.records
 
 
 def test_model_checks_values_assigned_after_construction(small):

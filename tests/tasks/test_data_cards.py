@@ -160,14 +160,14 @@ def test_card_before_the_build_has_sizes_that_are_known(nowhere, name, options, 
     assert dict(rows_of(text, "Splits")) == dict(zip(SPLITS, sizes, strict=True))
 
 
-def test_card_ignores_data_sets_that_are_corrupted_or_have_other_options(reviews, caplog):
+def test_card_ignores_data_sets_that_are_corrupted_or_have_other_options(reviews, logged):
     task = opened(reviews)
     assert "is not built:" in write_card(build("text", {"length": 8}), reviews / "cache")
     path = task.dataset.folder / "test.arrow"
     path.write_bytes(path.read_bytes()[:-1])
     text = write_card(build("text", dataclasses.asdict(task.options)), reviews / "cache")
     assert "is not built:" in text
-    assert "test.arrow" in caplog.text
+    assert "test.arrow" in logged.text
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))

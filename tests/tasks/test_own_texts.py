@@ -137,7 +137,7 @@ def test_built_import_opens_without_its_rows_and_others_do_not(cache, tmp_path):
         open_task("stars", copy, length=7)
 
 
-def test_damaged_import_and_taken_name_are_left_out_with_a_warning(cache, tmp_path, caplog):
+def test_damaged_import_and_taken_name_are_left_out_with_a_warning(cache, tmp_path, logged):
     copy = tmp_path / "cache"
     shutil.copytree(cache, copy)
     (copy / "own" / "stars" / "import.json").write_text("{}")
@@ -145,8 +145,8 @@ def test_damaged_import_and_taken_name_are_left_out_with_a_warning(cache, tmp_pa
     listops = TASKS["listops"]
     register_imports(copy)
     assert imported_names() == ["kinds", "score"]
-    assert "stars" in caplog.text
-    assert "another task" in caplog.text
+    assert "stars" in logged.text
+    assert "another task" in logged.text
     assert TASKS["listops"] is listops
 
 

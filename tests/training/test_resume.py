@@ -313,7 +313,7 @@ def load_step(work, task):
 
 @pytest.mark.parametrize("case", DAMAGES)
 def test_run_resumes_from_checkpoint_before_damaged_one(
-    interrupted, caplog, listops, expected_outcomes, case
+    interrupted, logged, listops, expected_outcomes, case
 ):
     work, resume = interrupted
     name, change = DAMAGES[case]
@@ -322,7 +322,7 @@ def test_run_resumes_from_checkpoint_before_damaged_one(
         assert scores_and_curve(resume()) == expected_outcomes["local"]
     else:
         assert load_step(work, listops) == 6
-    (warning,) = caplog.messages
+    (warning,) = logged.messages
     assert warning.startswith(f"{work / 'step-000007' / name} ")
     assert warning.endswith(f"; resuming from {work / 'step-000006'}")
 

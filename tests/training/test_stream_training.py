@@ -299,7 +299,7 @@ def test_each_process_restores_its_own_state(task):
     assert [len(x) for x in before] == [2, 3]
 
 
-def test_another_number_of_processes_begins_without_state(task, caplog):
+def test_another_number_of_processes_begins_without_state(task, logged):
     model = make_model().eval()
     batch = next(task.batches("train", batch_size=4))
     shard = RowShard(slice(0, 4), 1)
@@ -310,4 +310,4 @@ def test_another_number_of_processes_begins_without_state(task, caplog):
     restored = StreamState(model, task)
     restored.restore(saved, SINGLE_PROCESS)
     assert not restored.states
-    assert "state of 2 processes, the run has 1" in caplog.text
+    assert "state of 2 processes, the run has 1" in logged.text
