@@ -29,7 +29,7 @@ TITLES = {
     "head": "first 512",
     "head_tail": "first 128 and last 384",
     "words": "words alone, no layers",
-    "pretrained whole": "pretrained here on 512 tokens, whole",
+    "pretrained whole": "pretrained here on 256 tokens, whole",
     "pretrained head": "pretrained here, first 512",
     "TF-IDF": "TF-IDF, logistic regression",
     "constant": "most frequent class",

@@ -92,6 +92,8 @@ def main() -> None:
     if args.out:
         rows = list(read_rows(args.folder / "runs"))
         record = {"environment": environment(torch.device("cpu")), "rows": rows}
+        if args.pretrain:
+            record["encoder"] = read_encoder(args.folder / "runs" / "pretrain")
         write_record(record, args.out)
 
 
@@ -122,6 +124,13 @@ def pretrain(data: Path, folder: Path) -> Path:
         subprocess.run([sys.executable, "-m", "longspan", *words], check=True)
     run(folder, "pretrain", "full", CORPUS, *changes(ENCODER))
     return next(record.glob("full-*.json"))
+
+
+def read_encoder(folder: Path) -> dict:
+    """Return what the pretrained encoder took, and its loss on masked tokens of validation."""
+    (run,) = load_results([folder])
+    perplexity = run.scores["validation"].metrics["perplexity"]
+    return {"steps": run.steps, "seconds": run.seconds, "perplexity": perplexity}
 
 
 def read_rows(folder: Path) -> Iterator[dict]:

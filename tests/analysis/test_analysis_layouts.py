@@ -97,9 +97,9 @@ def test_scored_tokens_of_candidates_are_their_markers(folders):
 def test_tokens_of_a_window_are_counted(folders):
     task = opened(folders, "wikihop")
     _, tokens = first_window(task, 0)
-    module._check_position(task, 0, len(tokens) - 1)
+    module._first_row(task, 0, len(tokens) - 1)
     with pytest.raises(OptionError, match=rf"must be in 0\.\.{len(tokens) - 1}"):
-        module._check_position(task, 0, len(tokens))
+        module._first_row(task, 0, len(tokens))
 
 
 def test_spans_are_those_of_the_task_s_global_tokens(folders):

@@ -53,7 +53,8 @@ def analyze_run(
 ) -> Analysis:
     """Analyze the selected model of a run on its validation split, in float32.
 
-    The mechanism has the options of the run's evaluations. Of a model without attention weights, the embeddings alone are analyzed; `refusal` says why.
+    The mechanism has the options of the run's evaluations. Of a model without attention weights,
+    the embeddings alone are analyzed; `refusal` says why.
 
     Args:
         record: result file of the run.
@@ -76,20 +77,19 @@ def analyze_run(
     run = load_run(record, paths)
     task, model = run.task, run.model
     _check_layout(record, task)
-    first = 0 if row is None and token is not None else row
-    _check_position(task, first, token)
-    device = torch.device("cuda" if paths.device is None and torch.cuda.is_available() else "cpu")
-    cast(nn.Module, model).to(device).float().eval()
+    first = _first_row(task, row, token)
+    cast(nn.Module, model).to(paths.device_type).float().eval()
     encoder, size = cast(LongspanModel, model.base_model), task.size(SPLIT)
     spans, spectra, rollouts, refusal = None, None, [], None
-    with evaluation_options(run.result, cast(nn.Module, model)).applied(SPLIT):
-        try:
+    options = evaluation_options(run.result, cast(nn.Module, model))
+    try:
+        with options.applied(SPLIT):
             measured = measure_spans(encoder, task, sample_rows(size, samples), progress)
             spans = _average(measured, task, record.name, encoder.config.is_decoder)
             spectra = measure_spectra(encoder, task, sample_rows(size, min(samples, MATRICES)))
             rollouts = roll_out_examples(model, task, choose_rows(size, examples, first), token)
-        except NoWeightsError as error:
-            refusal = str(error)
+    except NoWeightsError as error:
+        refusal = str(error)
     analysis = Analysis(
         **run_fields(Analysis, run.result),
         **_embeddings(encoder, task),
@@ -98,7 +98,7 @@ def analyze_run(
         spectra=spectra,
         rollouts=rollouts,
         refusal=refusal,
-        **measured_on(device.type),
+        **measured_on(paths.device_type),
     )
     if refusal and analysis.positions is None and analysis.tokens is None:
         raise RunError(f"{record.name} cannot be analyzed: {refusal}")
@@ -127,15 +127,18 @@ def _check_counts(samples: int, examples: int) -> None:
         raise OptionError(f"examples must be >= 0, got {examples}")
 
 
-def _check_position(task: Task, row: int | None, token: int | None) -> None:
-    if row is None:
-        return
+def _first_row(task: Task, row: int | None, token: int | None) -> int | None:
+    """Return the row to record first, which a token alone takes as 0; refuse missing positions."""
+    if row is None and token is None:
+        return None
+    row = row or 0
     if not 0 <= row < task.size(SPLIT):
         raise OptionError(f"row of {SPLIT!r} must be in 0..{task.size(SPLIT) - 1}, got {row}")
     (batch,) = batches_of_rows(task, np.array([row]))
     length = int(next(sequences(batch)).mask.sum())
     if token is not None and not 0 <= token < length:
         raise OptionError(f"token of {SPLIT} example {row} must be in 0..{length - 1}, got {token}")
+    return row
 
 
 def choose_rows(size: int, count: int, first: int | None = None) -> list[int]:

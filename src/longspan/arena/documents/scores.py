@@ -19,6 +19,7 @@ from longspan.arena.documents.metrics import (
     one_hot,
     predict_targets,
 )
+from longspan.arena.documents.tfidf import fit_baseline
 from longspan.arena.finished_run import FinishedRun, load_run
 from longspan.arena.paths import RunPaths
 from longspan.data.imports.targets import label_matrix
@@ -29,7 +30,6 @@ from longspan.results.document_scores import THRESHOLD
 from longspan.tasks.base import Split
 from longspan.tasks.documents.coverage import Coverage
 from longspan.tasks.documents.own_texts import OwnTexts
-from longspan.arena.documents.tfidf import fit_baseline
 from longspan.training.arguments import model_inputs
 
 _TFIDF = "TF-IDF"
