@@ -336,6 +336,10 @@ class SummaryTask(EncodedTextTask):
         """Return the whole summary of an example, one sentence in each line."""
         return load_details(self._examples(split), row)["summary"]
 
+    def encode(self, text: str) -> np.ndarray:
+        """Return the ids of a new document, whose sentences are joined as those of the splits."""
+        return self._encode_document(self.tokenizer, " ".join(split_sentences(text)))[0]
+
     def decode_generated(self, ids: np.ndarray) -> str:
         """Return the text of generated tokens, without special tokens and what follows the end."""
         ends = np.flatnonzero(ids == self.end_token)
