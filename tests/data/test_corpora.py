@@ -277,6 +277,63 @@ def test_given_files_are_held_out_and_leave_training(tmp_path):
     assert described.counts["in_another_split"] == 2
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train/x.txt", "validation/x.txt", "test/x.txt"),
+        ("Train/x.txt", "Valid/x.txt", "TEST/x.txt"),
+        ("train.txt", "valid.txt", "test.txt"),
+        ("ptb.train.txt.gz", "ptb.dev.txt", "ptb.test.txt"),
+        ("data/Train-1.txt", "data/val.txt", "data/test.txt"),
+        ("train-00000-of-00001.txt", "validation.txt", "test_3.txt"),
+        ("train_*.txt", "validation.txt", "test-0000?-of-00003.txt"),  # several shards
+    ],
+)
+def test_a_folder_keeps_the_splits_that_its_names_say(tmp_path, names):
+    """No document of test is trained on because splits are files, or in capitals."""
+    folder = tmp_path / "a[b]"
+    parts = {"train": TEXTS[:12], "validation": TEXTS[12:18], "test": TEXTS[18:]}
+    for name, texts in zip(names, parts.values(), strict=True):
+        shards = 3 if set(name) & set("*?") else 1
+        for shard in range(shards):
+            path = folder / name.replace("*", str(shard)).replace("?", str(shard))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            content = "\n".join(" ".join(x.split()) for x in texts[shard::shards])
+            (gzip.open if path.suffix == ".gz" else open)(path, "wt").write(content)
+    form = FileFormat(document="line", limit=4)  # of a split, not of a shard
+    described, built, tokenizer = make(tmp_path, folder, form=form)
+    assert described.sizes == dict.fromkeys(parts, 4)
+    expected = {name: {" ".join(x.split()) for x in texts} for name, texts in parts.items()}
+    assert all(expected[name].issuperset(x) for name, x in decoded(built, tokenizer).items())
+    described, _, _ = make(tmp_path, f"{tmp_path}/a[[]b]/**/*", name="joined", form=form)
+    assert sum(described.sizes.values()) == 4
+
+
+@pytest.mark.parametrize(
+    ("others", "reason"),
+    [
+        (["notes.txt"], "splits train, test, and also notes.txt"),
+        (["train.jsonl"], "several files of one split"),
+        (["train-00000-of-00002.txt", "train-00001-of-00002.txt"], "several files of one split"),
+    ],
+)
+def test_other_files_beside_those_of_splits_are_refused(tmp_path, others, reason):
+    for name in ("train.txt", "test.txt", *others):
+        (tmp_path / name).write_text(TEXTS[0])
+    with pytest.raises(DataError, match=reason):
+        make(tmp_path / "cache", tmp_path)
+
+
+@pytest.mark.parametrize("names", [("train.txt", "b.txt"), ("the-train.txt", "acid-test.txt")])
+def test_names_of_one_split_or_of_other_files_say_nothing(tmp_path, names):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name, texts in zip(names, (TEXTS[:12], TEXTS[12:]), strict=True):
+        (folder / name).write_text("\n".join(" ".join(x.split()) for x in texts))
+    described, _, _ = make(tmp_path, folder, form=FileFormat(document="line"))
+    assert described.sizes == {"train": 22, "validation": 1, "test": 1}
+
+
 def test_too_few_documents_name_the_remedy(tmp_path):
     folder = write_folder(tmp_path / "files", TEXTS[:2])
     with pytest.raises(DataError, match=r"2 different documents .* 3 splits; .*--document"):

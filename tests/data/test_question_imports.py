@@ -110,10 +110,31 @@ def test_paragraphs_of_a_held_out_file_are_left_out_under_other_titles(tmp_path)
     context = articles[3]["paragraphs"][0]["context"]
     test = write_table(tmp_path / "test.csv", [("Who met him?", context, "Ada Lovelace")])
     described = run_import(tmp_path, write_squad(tmp_path / "faq.json", articles), test=test)
-    assert described.counts["in_another_split"] in (0, 2)  # 0: it is in validation
+    assert described.counts["in_another_split"] == 2
     splits = read_splits(tmp_path)
-    assert context not in {q.context for q in splits["train"]}
+    assert context not in {q.context for x in ("train", "validation") for q in splits[x]}
     assert [q.context for q in splits["test"]] == [context]
+
+
+@pytest.mark.parametrize("files", [(), ("test",), ("validation", "test")])
+def test_no_paragraph_is_in_two_splits_under_other_titles(tmp_path, files):
+    """Of 20 articles every two have a paragraph in common; each file has one of the two."""
+    articles = [squad_article(f"T{n}") for n in range(20)]
+    for n, article in enumerate(articles):
+        for number, paragraph in enumerate(article["paragraphs"]):
+            paragraph["context"] += f" Number {n // 2 if number else n}."
+    parts = [articles[1::2], articles[:4:2], articles[8:12:2]]
+    train, validation, test = (
+        write_squad(tmp_path / f"{n}.json", each) for n, each in enumerate(parts)
+    )
+    sources = {x: y for x, y in (("validation", validation), ("test", test)) if x in files}
+    whole = write_squad(tmp_path / "all.json", articles)
+    described = run_import(tmp_path, train if sources else whole, **sources)
+    splits = read_splits(tmp_path)
+    assert sum(map(len, splits.values())) == (20 if sources else 40)
+    assert described.counts["in_another_split"] == {0: 0, 1: 4, 2: 8}[len(files)]
+    contexts = [{q.context for q in x} for x in splits.values()]
+    assert not any(a & b for a, b in itertools.combinations(contexts, 2))
 
 
 def test_an_object_a_line_is_a_table_in_a_json_file(tmp_path):

@@ -166,3 +166,38 @@ def test_a_question_without_aliases_is_refused_with_its_place(copy):
     path.write_text(path.read_text().replace("NormalizedAliases", "Normalised"))
     with pytest.raises(DataError, match=r"record 0 has no field 'NormalizedAliases'"):
         read(copy, "wikipedia", "dev")
+
+
+@pytest.mark.parametrize("is_verified", [False, True])
+@pytest.mark.parametrize(
+    ("names", "value"),
+    [
+        ((), "text"),
+        (("QuestionId",), 7),
+        (("Question",), None),
+        (("EntityPages",), None),
+        (("EntityPages", 0), "England.txt"),
+        (("EntityPages", 0, "Filename"), 7),
+        (("Answer",), "England"),
+        (("Answer", "NormalizedAliases"), "england"),
+        (("Answer", "NormalizedAliases", 0), None),
+        (("Answer", "HumanAnswers"), 7),
+        (("Answer", "HumanAnswers"), [7]),
+    ],
+)
+def test_a_field_of_another_type_is_refused_with_its_place(copy, names, value, is_verified):
+    path = copy / "qa/wikipedia-dev.json"
+    content = json.loads(path.read_text())
+    content["VerifiedEval"] = is_verified
+    (record,) = content["Data"]
+    record["QuestionPartOfVerifiedEval"] = True
+    for page in record["EntityPages"]:
+        page["DocPartOfVerifiedEval"] = True
+    *outer, last = ("Data", 0, *names)
+    part = content
+    for name in outer:
+        part = part[name]
+    part[last] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"(record|question) 0"):
+        read(copy, "wikipedia", "dev")

@@ -96,7 +96,7 @@ def test_examples_are_rows_of_the_file(cache):
             assert target == number if name == "score" else task.class_name(target) == label
         assert task.sizes == {split: task.size(split) for split in SPLITS}
     (batch,) = open_task("score", cache).batches("test", batch_size=60)
-    assert batch.targets.dtype == torch.float32
+    assert batch.targets.dtype == torch.float64
 
 
 def test_pairs_have_two_texts_and_the_pair_model(cache):
@@ -225,6 +225,27 @@ def test_target_of_minus_100_is_scored(tmp_path):
         found = evaluate(Constant(), task, "train", batch_size=8, device=torch.device("cpu"))
         assert found.score.num_targets == task.size("train")
         assert found.score.metrics["r2"] == pytest.approx(0)
+
+
+@pytest.mark.parametrize("unit", [1, 1e-50, 1e50])
+def test_right_numbers_score_one_whatever_their_size(tmp_path, unit):
+    """Times of one minute are equal in float32; numbers may be beyond its range."""
+    rows = [(f"text {n}", repr(unit * (1_700_000_000 + n))) for n in range(60)]
+    request = TextsRequest(text="body", target="stars", kind="number")
+    import_texts(tmp_path, "times", write_csv(tmp_path / "x.csv", rows), request)
+    with forgotten_imports(tmp_path / "none"):
+        register_imports(tmp_path)
+        task = open_task("times", tmp_path)
+        numbers = {float(number) for _, number in rows}
+        for split in SPLITS:
+            (batch,) = task.batches(split, batch_size=60, rows=np.arange(task.size(split)))
+            assert numbers.issuperset(batch.targets.tolist())
+            assert len(task.labels(split).unique()) == task.size(split)
+            outputs = task.label_arguments(batch.targets)["labels"][:, None]
+            found = task.example_statistics(task.metrics, split, batch.rows, outputs, batch.targets)
+            r2, rmse = (x.aggregate(found[x.name].numpy()) for x in task.metrics)
+            assert r2 == pytest.approx(1)
+            assert rmse < 1e-9 * task.description.deviation
 
 
 def test_checksum_distinguishes_fractions(tmp_path):

@@ -151,6 +151,7 @@ def test_units_are_blocks_where_there_are_few_documents(tmp_path):
         ({"evaluation": "sliding", "stride": 17}, "at most the 16 tokens"),
         ({"evaluation": "sliding", "stride": 0}, "greater than 0"),
         ({"length": 0}, "greater than 0"),
+        ({"held_out_tokens": 1}, "nothing to predict"),
     ],
 )
 def test_windows_that_cannot_be_are_refused(options, reason):

@@ -146,6 +146,30 @@ def test_unusable_papers_are_counted_and_listed(tmp_path):
     assert "5 documents are listed in" in task.build_notes[-1]
 
 
+@pytest.mark.parametrize("vocabulary", ["words", "bytes", "characters", "pieces"])
+def test_a_held_out_paper_without_a_text_is_scored(tmp_path, tokenizer, vocabulary):
+    named = {"words": 40, "pieces": tokenizer}.get(vocabulary, vocabulary)
+    void = json.dumps({"article_text": [], "abstract_text": ["<S> words </S>"]})
+    task = opened(tmp_path, {"vocabulary": named}, changes={("val", 1): void, ("test", 0): void})
+    assert [task.size(split) for split in SPLITS] == [16, 5, 4]
+    (batch,) = task.batches("test", batch_size=4)
+    assert batch.inputs["attention_mask"].any(1).all()
+    row = batch.rows.tolist().index(0)
+    ids = batch.inputs["input_ids"][row][batch.inputs["attention_mask"][row]]
+    np.testing.assert_array_equal(ids, task.encode(""))
+
+
+@pytest.mark.parametrize("vocabulary", ["words", "bytes", "characters", "pieces"])
+def test_new_documents_are_read_as_those_of_the_splits(tmp_path, tokenizer, vocabulary):
+    """White space between sentences is collapsed in both."""
+    named = {"words": 40, "pieces": tokenizer}.get(vocabulary, vocabulary)
+    task = opened(tmp_path, {"vocabulary": named, "length": 400})
+    for row, ids in enumerate(task.dataset.splits["test"].tokens):
+        sentences = paper_files.paper(row, "test")["article_text"]
+        for separator in (" ", "  ", "\n", "\n\n\t"):
+            np.testing.assert_array_equal(task.encode(separator.join(sentences)), ids)
+
+
 def test_split_without_summaries_is_refused(tmp_path):
     mute = {"article_id": "mute", "article_text": ["words"], "abstract_text": []}
     changes = {("test", number): json.dumps(mute) for number in range(4)}

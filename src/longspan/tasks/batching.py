@@ -29,7 +29,7 @@ class Batch:
             reads; each has a row for each example. Masks are True at real tokens, and at tokens
             that attend to all others, and all others to them.
         targets: classes of each example (`IGNORE` where unscored), such as one, or one per token;
-            or one number per example, float32.
+            or one number per example, float64.
         rows: row of each example in its split.
         continues: True at rows that continue the document of the same row in the batch before;
             None: examples are independent.
@@ -132,12 +132,13 @@ def evaluation_rows(
 def scored_targets(examples: Examples, rows: np.ndarray | None) -> np.ndarray:
     """Return all scored targets of some rows, in their order; None: of all rows.
 
-    Classes are int64, numbers float32.
+    Classes are int64, numbers float64: in float32, numbers that are large beside their deviation,
+    such as times, would be equal.
     """
     targets = examples.targets
     if targets is None:
         labels = examples.labels if rows is None else examples.labels[rows]
-        return labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64)
+        return labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
     values = targets.values
     if rows is not None:
         values = np.concatenate([targets[row] for row in rows])

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from longspan.data.imports.stored import resolve_splits
 from longspan.data.own_splits import SPLITS, TEST, TRAIN, VALIDATION
 from longspan.data.sources.documents import CorpusSource
-from longspan.data.sources.folders import find_split_folders
+from longspan.data.sources.folders import find_split_files, find_split_folders
 from longspan.data.sources.text import FileFormat
 from longspan.data.tokenizer_training import TokenizerKind
 from longspan.errors import OptionError, check_name
@@ -53,18 +53,18 @@ class CorpusRequest:
     def resolve(self) -> tuple["CorpusRequest", list[CorpusSource], dict[int, float]]:
         """Return the request with its vocabulary, its sources, and shares to hold out by split.
 
-        One folder with subfolders for the splits, as that of PG-19, has these splits. Otherwise the
-        default is a share. The default vocabulary is a tokenizer for masked tokens, or if one is
-        named; else bytes.
+        One folder with subfolders or files for the splits, such as `train`, as PG-19 has, or
+        `train.jsonl`, has these splits. Otherwise the default is a share. The default vocabulary is
+        a tokenizer for masked tokens, or if one is named; else bytes.
 
         Raises:
-            DataError: the subfolders of such a folder are ambiguous.
+            DataError: the subfolders or files of such a folder are ambiguous.
             OptionError: a share is out of range, or nothing is left for training.
         """
         only = Path(self.paths[0])
         has_splits = len(self.paths) == 1 and only.is_dir()
-        folders = find_split_folders(only) if has_splits else {}
-        split_sources = {split: str(path) for split, path in folders.items()}
+        places = (find_split_folders(only) or find_split_files(only)) if has_splits else {}
+        split_sources = {split: str(path) for split, path in places.items()}
         options = {VALIDATION: self.validation, TEST: self.test}
         held_out, shares = resolve_splits(options, split_sources, HELD_OUT_SHARE, "document")
         paths = (split_sources[TRAIN],) if split_sources else self.paths

@@ -32,6 +32,10 @@ _LEFT_BY_SYSTEMS = ("__MACOSX", "Thumbs.db", "desktop.ini")
 _DESCRIPTIONS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 _SPLIT = re.compile(rf"({'|'.join(FOLDERS)})(?![a-z])", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]+")
+# Name of a file of a split: `train`, `ptb.train` or `train-00000-of-00002`, without its suffix.
+_SPLIT_FILE = re.compile(
+    rf"(.+[._-])?({'|'.join(FOLDERS)})(?:[._-][0-9]+(?:-of-[0-9]+)?)?", re.IGNORECASE
+)
 
 
 def table_suffix(path: Path) -> str:
@@ -97,23 +101,67 @@ def find_split_folders(folder: Path) -> dict[int, Path]:
     Raises:
         DataError: some subfolders are splits and others classes, or two are the same split.
     """
-    names = [path.name for path in visible_entries(folder) if path.is_dir()]
-    if "train" not in names or not set(names) & (FOLDERS.keys() - {"train"}):
+    names = {path.name: path.name.lower() for path in visible_entries(folder) if path.is_dir()}
+    known = [x for x, name in names.items() if name in FOLDERS]
+    if "train" not in names.values() or len({FOLDERS[names[x]] for x in known}) < 2:
         return {}
     split_folders: dict[int, Path] = {}
     for name in names:
-        if name not in FOLDERS:
+        if name not in known:
             raise DataError(
-                f"{folder} has the splits {', '.join(x for x in names if x in FOLDERS)}, and also "
-                f"{name}; move it elsewhere"
+                f"{folder} has the splits {', '.join(known)}, and also {name}; move it elsewhere"
             )
-        if FOLDERS[name] in split_folders:
+        split = FOLDERS[names[name]]
+        if split in split_folders:
             raise DataError(
-                f"{folder} has two folders of one split, {split_folders[FOLDERS[name]].name} and "
-                f"{name}; remove one of them"
+                f"{folder} has two folders of one split, {split_folders[split].name} and {name}; "
+                "remove one of them"
             )
-        split_folders[FOLDERS[name]] = folder / name
+        split_folders[split] = folder / name
     return split_folders
+
+
+def find_split_files(folder: Path) -> dict[int, Path]:
+    """Return the file, or the pattern of the shards, of each split that files of a folder name.
+
+    A folder `data` is searched too. Nothing unless there are files of train and of another split.
+
+    Raises:
+        DataError: other files are among them, or a shard is missing.
+    """
+    entries = list(visible_entries(folder))
+    groups: dict[str, dict[int, list[Path]]] = {}  # by what is before the split, such as "ptb."
+    for path in entries:
+        match = None if path.is_dir() else _SPLIT_FILE.fullmatch(table_name(path))
+        if match and path.name not in _DESCRIPTIONS:
+            splits = groups.setdefault(match[1] or "", {})
+            splits.setdefault(FOLDERS[match[2].lower()], []).append(path)
+    complete = (splits for splits in groups.values() if TRAIN in splits and len(splits) > 1)
+    if not (splits := next(complete, {})):
+        below = folder / _DATA
+        return find_split_files(below) if folder.name != _DATA and below.is_dir() else {}
+    known = {path for paths in splits.values() for path in paths}
+    if others := [x.name for x in entries if x not in known and x.name not in _DESCRIPTIONS]:
+        raise DataError(
+            f"{folder} has files of the splits {', '.join(SPLITS[x] for x in sorted(splits))}, and "
+            f"also {others[0]}; move it elsewhere, or pass '{folder}/*' to read all as one"
+        )
+    return {split: _join_shards(folder, paths) for split, paths in splits.items()}
+
+
+def _join_shards(folder: Path, paths: Sequence[Path]) -> Path:
+    """Return the file of a split, or the pattern of its numbered shards."""
+    if len(paths) == 1:
+        return paths[0]
+    patterns = {_DIGITS.sub("*", glob.escape(path.name)) for path in paths}
+    if len(patterns) > 1:
+        raise DataError(
+            f"{folder} has several files of one split that are no numbered shards, such as "
+            f"{paths[0].name} and {paths[-1].name}; keep one of them, or pass '{folder}/*' to read "
+            "all as one"
+        )
+    shards_of(paths[0])
+    return Path(glob.escape(str(folder))) / patterns.pop()
 
 
 def find_tables(folder: Path) -> dict[int, tuple[Path, ...]]:

@@ -66,11 +66,17 @@ class StreamOptions:
     )
 
     def __post_init__(self) -> None:
-        """Check the stride.
+        """Check the stride, and that a held-out document has a token to predict.
 
         Raises:
-            OptionError: it is longer than the window, or there are no windows.
+            OptionError: the stride is longer than the window, or there are no windows; or one token
+                of a document is left.
         """
+        if self.held_out_tokens == 1:
+            raise OptionError(
+                "held_out_tokens=1 leaves nothing to predict: the first token of a document is not "
+                "scored; use 2 or more"
+            )
         if self.stride is None:
             return
         if self.evaluation != "sliding":

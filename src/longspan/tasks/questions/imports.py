@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,12 +19,11 @@ import numpy as np
 from longspan.data.imports.stored import ImportDescription, covered, resolve_splits
 from longspan.data.imports.texts import split_sources
 from longspan.data.json_files import JsonFiles, load_json
+from longspan.data.near_duplicates import link_rows
 from longspan.data.own_splits import (
     DROPPED,
     SPLITS,
-    TEST,
     TRAIN,
-    VALIDATION,
     assign_splits,
 )
 from longspan.data.sources.table import Source, Table, read_table
@@ -64,7 +63,7 @@ class QuestionsDescription(ImportDescription):
     """Description of imported questions, as stored.
 
     `sizes` are questions. `counts` are rows without question or document; questions without an
-    answer; answers that are not in their document; and training questions about a document that a
+    answer; answers that are not in their document; and questions about a document that a later
     held-out file has too.
 
     Attributes:
@@ -93,7 +92,8 @@ def import_questions(
     """Read questions, split them by document and store them; nothing is written if a check fails.
 
     A document is an article of a file in the format of SQuAD, known by its title or else by its
-    text, or the context of a row of a table. All questions about it are in one split.
+    text, or the context of a row of a table. All questions about it are in one split, with those
+    about documents that have a paragraph in common with it.
 
     Args:
         cache: folder of built data sets.
@@ -238,25 +238,21 @@ def _places(answer: str, context: str) -> list[Span]:
 def _assign(
     articles: Mapping[int, list[Article]], shares: Mapping[int, float], counts: Counter[str]
 ) -> dict[int, list[Article]]:
-    """Return the articles of each split; those of training that a held-out file has are left out.
+    """Return the articles of each split; those that a later held-out file has too are left out.
 
     Raises:
         DataError: a split has no question with an answer.
     """
     rows = [(split, article) for split, each in articles.items() for article in each]
     initial = np.array([split for split, _ in rows], np.int8)
-    assigned = assign_splits([(_document(x),) for _, x in rows], initial, shares).splits
+    keys = _group([article for _, article in rows])
+    assigned = assign_splits([(key,) for key in keys], initial, shares).splits
     splits: dict[int, list[Article]] = {split: [] for split in range(len(SPLITS))}
     for split, (_, article) in zip(assigned.tolist(), rows, strict=True):
         if split == DROPPED:
             counts["in_another_split"] += len(_questions([article]))
         else:
             splits[split].append(article)
-    held_out = {x for split in (VALIDATION, TEST) for y in splits[split] for x in _contexts(y)}
-    earlier = len(_questions(splits[TRAIN]))
-    # Under another title a paragraph is the same text.
-    splits[TRAIN] = [x for x in splits[TRAIN] if held_out.isdisjoint(_contexts(x))]
-    counts["in_another_split"] += earlier - len(_questions(splits[TRAIN]))
     for split, each in splits.items():
         if not _questions(each):
             raise DataError(
@@ -264,6 +260,23 @@ def _assign(
                 "another share"
             )
     return splits
+
+
+def _group(articles: Sequence[Article]) -> list[str]:
+    """Return a key for each article: one for those of a title, or with a paragraph in common."""
+    names = [_document(article) for article in articles]
+    first: dict[tuple[str, str], int] = {}
+    links = [
+        (first.setdefault(part, row), row)
+        for row, article in enumerate(articles)
+        # Under another title a paragraph is the same text.
+        for part in (("title", names[row]), *(("text", x) for x in _contexts(article) if x.strip()))
+    ]
+    keys: dict[int, str] = {}
+    groups = link_rows(len(articles), links).tolist()
+    for group, name in zip(groups, names, strict=True):
+        keys[group] = min(name, keys.get(group, name))
+    return [keys[group] for group in groups]
 
 
 def _document(article: Article) -> str:

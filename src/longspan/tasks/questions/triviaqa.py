@@ -121,12 +121,15 @@ def load_records(files: TriviaQAFiles, split: PublishedSplit) -> Iterator[Any]:
     records = field(content, "Data", list, str(path))
     if not records:
         raise DataError(f"{path} has no question; download it again")
-    if not content.get("VerifiedEval"):
-        yield from records
-        return
-    verified = [record for record in records if record.get("QuestionPartOfVerifiedEval")]
-    # As in the official evaluation, all documents from the web count.
-    yield from map(_select_verified, verified) if files.domain == "wikipedia" else verified
+    is_verified = bool(content.get("VerifiedEval"))
+    for number, record in enumerate(records):
+        where = f"{path}: question {number}"
+        field(record, "QuestionId", str, where)
+        if is_verified and not record.get("QuestionPartOfVerifiedEval"):
+            continue
+        # As in the official evaluation, all documents from the web count.
+        selects = is_verified and files.domain == "wikipedia"
+        yield _select_verified(record, where) if selects else record
 
 
 def _read_rows(path: Path, domain: Domain) -> Iterator[dict[str, Any]]:
@@ -176,9 +179,9 @@ def read_question(
     """
     name = field(record, "QuestionId", str, where)
     pages = [
-        (files.path / folder, field(page, "Filename", str, where), page.get("Text"))
+        (files.path / folder, page["Filename"], page.get("Text"))
         for list_name, folder in _EVIDENCE.items()
-        for page in record.get(list_name, ())
+        for page in _pages(record, list_name, where)
     ]
     documents = ((page[1], _read(*page, name, where, report)) for page in pages)
     texts = [(file, text) for file, text in documents if text]
@@ -196,10 +199,13 @@ def references_of(answer: Any, where: str) -> tuple[str, ...]:
     """Return the right answers of a record `Answer`: normalized aliases and human answers.
 
     Raises:
-        DataError: a field is missing.
+        DataError: a field is missing, or has something else than texts.
     """
-    human = [normalize_triviaqa_answer(text) for text in answer.get("HumanAnswers", [])]
-    return tuple(dict.fromkeys([*field(answer, "NormalizedAliases", list, where), *human]))
+    aliases = field(answer, "NormalizedAliases", list, where)
+    human = field({"HumanAnswers": [], **answer}, "HumanAnswers", list, where)
+    if not all(isinstance(text, str) for text in (*aliases, *human)):
+        raise DataError(f"{where}: answers must be texts, got {[*aliases, *human]!r:.80}")
+    return tuple(dict.fromkeys([*aliases, *map(normalize_triviaqa_answer, human)]))
 
 
 def _make_question(record: Any, where: str, documents: list[str], name: str) -> Question:
@@ -238,10 +244,18 @@ def _measure(folder: Path) -> dict[str, int]:
     return {"files": len(sizes), "bytes": sum(sizes)}
 
 
-def _select_verified(record: Any) -> Any:
+def _pages(record: Any, name: str, where: str) -> list[Any]:
+    """Return a list of documents of a question, which may be absent."""
+    pages = field({name: [], **record}, name, list, where)
+    for page in pages:
+        field(page, "Filename", str, where)
+    return pages
+
+
+def _select_verified(record: Any, where: str) -> Any:
     """Return a question with its verified documents alone."""
     return record | {
-        name: [page for page in record.get(name, ()) if page.get("DocPartOfVerifiedEval")]
+        name: [page for page in _pages(record, name, where) if page.get("DocPartOfVerifiedEval")]
         for name in _EVIDENCE
     }
 

@@ -336,6 +336,10 @@ class SummaryTask(EncodedTextTask):
         """Return the whole summary of an example, one sentence in each line."""
         return load_details(self._examples(split), row)["summary"]
 
+    def encode(self, text: str) -> np.ndarray:
+        """Return the ids of a new document, whose sentences are joined as those of the splits."""
+        return self._encode_document(self.tokenizer, " ".join(split_sentences(text)))[0]
+
     def decode_generated(self, ids: np.ndarray) -> str:
         """Return the text of generated tokens, without special tokens and what follows the end."""
         ends = np.flatnonzero(ids == self.end_token)
@@ -394,12 +398,17 @@ class SummaryTask(EncodedTextTask):
         self, tokenizer: Tokenizer, one: SummarizedDocument
     ) -> tuple[np.ndarray, np.ndarray, tuple[bool, bool]]:
         """Return the tokens of a document and its summary, and which of them were cut."""
-        texts, limits = (one.text, one.summary_text), (self.length, self.options.target_length)
-        pairs = zip(texts, limits, strict=True)
-        encoded = [encode_text(tokenizer, text.encode(), limit) for text, limit in pairs]
-        (document, is_cut), (summary, is_summary_cut) = encoded
+        document, is_cut = self._encode_document(tokenizer, one.text)
+        limit = self.options.target_length
+        summary, is_summary_cut = encode_text(tokenizer, one.summary_text.encode(), limit)
         if not len(summary) or summary[-1] != self.end_token:
-            room = self.options.target_length - 1
+            room = limit - 1
             is_summary_cut = is_summary_cut or len(summary) > room
             summary = np.append(summary[:room].astype(np.int64), self.end_token)
         return document, summary, (is_cut, is_summary_cut)
+
+    def _encode_document(self, tokenizer: Tokenizer, text: str) -> tuple[np.ndarray, bool]:
+        """Return the tokens of a document, and whether it was cut; a space where it has none."""
+        ids, is_cut = encode_text(tokenizer, text.encode(), self.length)
+        # Examples need a token; those of characters and bytes are none without a text.
+        return (ids, is_cut) if len(ids) else encode_text(tokenizer, b" ", self.length)
