@@ -13,7 +13,7 @@ from longspan.arena.grid import arena, find_refusal
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.base import Protocol
 from longspan.arena.protocols.files import OWN, register_imports
-from longspan.arena.protocols.scopes import check_limits
+from longspan.arena.protocols.scopes import check_limits, lift_limits
 from longspan.config import Budget
 from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.results import BASELINE, Result
@@ -47,6 +47,16 @@ class RunChoices:
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     budget: Budget | None = None
     extend_positions: str | None = None
+
+    def lift_limits(self, task: str) -> "RunChoices":
+        """Return the choices with the settings that are limited to the task by their field alone.
+
+        Raises:
+            UnknownNameError: see `longspan.arena.protocols.scopes`.
+            OptionError: two settings contradict each other.
+        """
+        rows = protocols.get(self.protocol or "finetune").row_names
+        return dataclasses.replace(self, changes=lift_limits(self.changes, task, rows))
 
 
 def pretrain(

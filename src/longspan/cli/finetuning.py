@@ -130,6 +130,7 @@ def finetune(
         name = find_imported(data, texts, reason, f"longspan finetune --data {data} {first}")
     else:
         name = _task_name(task, data, texts, paths.cache, is_plan=changes.is_plan)
+    choices = choices.lift_limits(name)
     if is_own_texts(name):
         run_documents(
             name, None if task else data, checkpoint, choices, documents, paths, changes, as_json
