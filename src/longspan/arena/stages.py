@@ -6,6 +6,7 @@ A run without stages of its own has one.
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -213,6 +214,28 @@ def check_evaluations(config: RunConfig, task: Task) -> None:
         if reasons := layered_refusals(stage.mechanism.name, changes, model.num_hidden_layers):
             raise OptionError(f"evaluation: {'; '.join(reasons)}")
         OtherOptions(build_mechanism(model, layer=0), changes)
+
+
+def check_goal(config: RunConfig, task: Task) -> None:
+    """Refuse a goal that no score on validation reaches, or that every one does.
+
+    Args:
+        config: configuration of the run.
+        task: its task, which need not be open.
+
+    Raises:
+        OptionError: the message names the metric and its values.
+    """
+    goal, metric = config.training.stop_at, task.selection_metrics[0]
+    if goal is None or metric.lowest <= goal <= metric.highest:
+        return
+    bounds = [f"at least {metric.lowest:g}"] if math.isfinite(metric.lowest) else []
+    bounds += [f"at most {metric.highest:g}"] if math.isfinite(metric.highest) else []
+    raise OptionError(
+        f"training.stop_at is a score of {metric.name} on {task.info.name}, which is "
+        f"{' and '.join(bounds)}, got {goal:g}; set {task.info.name}.training.stop_at to another "
+        "value, or to none"
+    )
 
 
 def _shapes(number: int, stage: RunConfig, task: Task) -> Shapes:
