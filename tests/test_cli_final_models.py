@@ -88,6 +88,14 @@ def test_final_model_has_the_recipe_that_its_budget_gave_the_run(folder, steps):
     assert final == dataclasses.replace(ran, selection="last", patience=None, stop_at=None)
 
 
+def test_final_model_is_evaluated_on_all_texts_that_it_was_trained_on(cli, folder):
+    """As many as validation has are none: the command ended without a score."""
+    command = ("eval", final_record(folder), "--split", "train", *places_of(folder)[2:])
+    out, _ = cli.done(*command, "--json")
+    (evaluation,) = json.loads(out)
+    assert evaluation["num_examples"] == 60
+
+
 def test_final_model_predicts_and_is_exported(cli, folder, tmp_path):
     new = write_csv(tmp_path / "new.csv", [("good plot",), ("bad plot",)], ("body",))
     end = places_of(folder)[2:]
