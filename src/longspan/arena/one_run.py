@@ -14,6 +14,7 @@ from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.base import Protocol
 from longspan.arena.protocols.files import OWN, register_imports
 from longspan.arena.protocols.scopes import check_limits, lift_limits
+from longspan.attention import MECHANISMS
 from longspan.config import Budget
 from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.results import BASELINE, Result
@@ -214,6 +215,7 @@ def _from_checkpoint(
         )
     experiment = protocol.row(task, name, choices.seed, choices.changes, choices.budget, fitted)
     _check(protocol, experiment, choices, source.folder)
+    _warn_of_lost_order(experiment, source)
     if "task.length" in fitted.keys() - changes.keys() and not published.is_own:
         logger.info(
             "inputs have up to %d tokens, the positions of the checkpoint; the %d of the protocol "
@@ -223,6 +225,23 @@ def _from_checkpoint(
             published.length,
         )
     return dataclasses.replace(experiment, checkpoint=source.folder)
+
+
+def _warn_of_lost_order(experiment: Experiment, source: "SavedCheckpoint") -> None:
+    """Say so where only the mechanism of a checkpoint told positions apart, and is replaced."""
+    model, name = experiment.config.model, experiment.mechanism
+    has_order = model.position != "none" or model.is_decoder or model.short_convolution
+    if has_order or source.config.is_decoder or MECHANISMS[name].traits.carries_positions:
+        return
+    if MECHANISMS[source.mechanism].traits.carries_positions:
+        logger.warning(
+            "%s of %s told the positions of tokens apart, and %s does not: the model does not know "
+            "the order of its tokens; choose a mechanism that carries positions, or pretrain one "
+            "with model.position",
+            source.mechanism,
+            source.folder,
+            name,
+        )
 
 
 def _check(
