@@ -49,16 +49,6 @@ class RunChoices:
     budget: Budget | None = None
     extend_positions: str | None = None
 
-    def lift_limits(self, task: str) -> "RunChoices":
-        """Return the choices with the settings that are limited to the task by their field alone.
-
-        Raises:
-            UnknownNameError: see `longspan.arena.protocols.scopes`.
-            OptionError: two settings contradict each other.
-        """
-        rows = protocols.get(self.protocol or "finetune").row_names
-        return dataclasses.replace(self, changes=lift_limits(self.changes, task, rows))
-
 
 def pretrain(
     corpus: str,
@@ -152,6 +142,17 @@ def pretraining_experiment(
     if start is not None:
         return _from_checkpoint(protocol, start, corpus, choices)
     return _from_scratch(protocol, corpus, choices, BASELINE)
+
+
+def choices_on(task: str, choices: RunChoices) -> RunChoices:
+    """Return choices with the settings that are limited to the task by their field alone.
+
+    Raises:
+        UnknownNameError: see `longspan.arena.protocols.scopes`.
+        OptionError: two settings contradict each other.
+    """
+    rows = protocols.get(choices.protocol or "finetune").row_names
+    return dataclasses.replace(choices, changes=lift_limits(choices.changes, task, rows))
 
 
 def finetuning_experiment(
