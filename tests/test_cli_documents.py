@@ -156,6 +156,34 @@ def test_encoder_of_transformers_is_extended_to_the_documents(cli, tmp_path, pla
     assert "full" in {x.mechanism for x in load_results([tmp_path / "runs" / "finetune"])}
 
 
+@pytest.mark.parametrize("start", ["new", "transformers", "longspan"])
+def test_settings_that_name_the_only_task_are_those_of_the_command(cli, tmp_path, places, start):
+    """`long.length` made the head of --compare the whole text; checkpoints had another length."""
+    rows = [(f"{text} " + "word " * 600, label) for text, label, _ in reviews(40)]
+    path = write_csv(tmp_path / "long.csv", rows, HEADER[:2])
+    columns = ("--text", "body", "--label", "stars", "--cache", tmp_path / "cache")
+    cli.done("data", "import", "texts", path, *columns)
+    folder = save_roberta(tmp_path / "roberta")
+    if start == "longspan":
+        cli.done("convert", folder, "--output", folder := tmp_path / "converted")
+    words = ["finetune"] if start == "new" else ["finetune", folder, "long"]
+    words += ["--data", path, "--compare"] if start == "new" else []
+
+    def plan(*settings):
+        given = [x for setting in settings for x in ("--set", setting)]
+        out, _ = cli.done(*words, *given, *places, "--dry-run", "--json")
+        return [run["name"] for run in json.loads(out)["runs"]]
+
+    for field in ("length=1024", "length=24") if start != "new" else ("length=600",):
+        expected = plan(f"task.{field}")
+        assert plan(f"long.{field}") == plan(f"long.task.{field}") == expected
+        assert plan("task.length=16", f"long.{field}") == expected
+        assert len(set(expected)) == len(expected)
+    if start == "new":
+        command = (*words, *places, "--dry-run", "--set", "long.pooling=max")
+        check_rejected(cli(*command), "--compare sets model.pooling in some of its rows")
+
+
 def test_checkpoint_that_reads_the_documents_is_not_extended(cli, tmp_path, places):
     """Below 512 tokens it was, with another mechanism, though every document was shorter."""
     rows = [(f"the plot {text[:4]}", label) for text, label, _ in reviews(200)]

@@ -1,6 +1,7 @@
 """Texts without a test split, and final models on all texts, on the command line."""
 
 import csv
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,7 +9,17 @@ import pyarrow as pa
 import pytest
 
 import tiny
-from longspan.results import DocumentScores, load_result, load_results, load_side_records
+from longspan.arena import Experiment
+from longspan.arena.budget_resolution import scale_steps
+from longspan.arena.documents.final import final_experiment
+from longspan.arena.protocols.files import register_imports
+from longspan.results import (
+    DocumentScores,
+    ResolvedBudget,
+    load_result,
+    load_results,
+    load_side_records,
+)
 from own_files import reviews, write_csv
 from test_cli_errors import check_rejected
 from tiny import set_flags as flags
@@ -61,6 +72,28 @@ def test_final_model_repeats_a_run_on_every_text(folder):
     rows = batch.column("tokens").to_pylist()
     assert sorted(" ".join(words[x - 2] for x in row) for row in rows) == texts
     assert sorted(x.name for x in data.glob("*.arrow")) == ["train.arrow"]
+
+
+@pytest.mark.parametrize("steps", [3, 6, 60])
+def test_final_model_has_the_recipe_that_its_budget_gave_the_run(folder, steps):
+    """Its warmup was that of the recipe before the budget, which may be longer than the run."""
+    register_imports(folder / "cache")
+    (result,) = load_results([folder / "runs"])
+    changes = scale_steps(result.config.training, steps)
+    budget = ResolvedBudget(changes=changes, measurements={})
+    earlier = dataclasses.replace(result, resolved_budget=budget, selected_step=steps)
+    fields = {name: getattr(result, name) for name in ("protocol", "config", "seed", "overrides")}
+    final = final_experiment(Experiment(**fields), earlier).config.training
+    ran = earlier.effective_config.training
+    assert final == dataclasses.replace(ran, selection="last", patience=None, stop_at=None)
+
+
+def test_final_model_is_evaluated_on_all_texts_that_it_was_trained_on(cli, folder):
+    """As many as validation has are none: the command ended without a score."""
+    command = ("eval", final_record(folder), "--split", "train", *places_of(folder)[2:])
+    out, _ = cli.done(*command, "--json")
+    (evaluation,) = json.loads(out)
+    assert evaluation["num_examples"] == 60
 
 
 def test_final_model_predicts_and_is_exported(cli, folder, tmp_path):

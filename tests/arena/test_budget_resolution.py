@@ -27,7 +27,7 @@ from longspan.arena.model import make_model
 from longspan.arena.run_state import claim
 from longspan.arena.stages import training_flops
 from longspan.attention import MECHANISMS
-from longspan.config import Budget, StageConfig, flatten, parse_budget
+from longspan.config import Budget, StageConfig, flatten, parse_budget, replace_fields
 from longspan.errors import NoMemoryError, RunError
 from longspan.files import write_json
 from longspan.models import LongspanDualEncoder
@@ -91,6 +91,37 @@ def test_flops_budget_sets_steps():
         RunError, match=r"one step costs .* FLOPs, and the budget is 1e\+03; raise it"
     ):
         find_resolution(*budgeted_experiment("flops=1K"))
+
+
+def cost_of_stages(experiment, costs, steps):
+    """Return the cost of so many steps, from that of a step of each stage."""
+    stages = replace_fields(experiment.config, {"training.steps": steps}).stages()
+    return sum(x.training.steps * cost for x, cost in zip(stages, costs, strict=True))
+
+
+@pytest.mark.parametrize("shares", [(1, 9), (9, 1), (1, 1, 1), (2, 3, 5)])
+@pytest.mark.parametrize("kind", ["flops", "seconds"])
+def test_stages_spend_their_budget_whatever_the_steps_of_the_recipe(monkeypatch, kind, shares):
+    """Few steps are divided in other shares: with 2 steps for 1:9, the budget was exceeded."""
+    monkeypatch.setattr(STEP_SECONDS, lambda *args, **timing: args[2].batch_size / 7)
+    sizes = (1, *(16 for _ in shares[1:]))
+    stages = [
+        StageConfig(steps=share, changes={"training.batch_size": size})
+        for share, size in zip(shares, sizes, strict=True)
+    ]
+    for steps, limit in itertools.product((len(shares), 10, 1000), (10.0**9, 3 * 10.0**9)):
+        changes = {"training.stages": stages, "training.steps": steps}
+        text = f"flops={limit}" if kind == "flops" else f"seconds={limit / 1e7}"
+        experiment, task = budgeted_experiment(text, changes=changes)
+        resolved = find_resolution(experiment, task)
+        cost = functools.partial(cost_of_stages, experiment, resolved.measurements["stages"])
+        found = resolved.changes["training.steps"]
+        assert cost(found) <= experiment.config.budget.limit < cost(found + 1)
+        assert resolved.measurements[f"{kind}_per_step"] == pytest.approx(cost(found) / found)
+        assert apply_budget(experiment, resolved).config.training.steps == found
+    least = f"{kind}={sum(resolved.measurements['stages']) * 0.9}"
+    with pytest.raises(RunError, match=f"one step in each of {len(shares)} stages"):
+        find_resolution(*budgeted_experiment(least, changes=changes))
 
 
 def test_seconds_budget_sets_steps(monkeypatch):

@@ -282,6 +282,29 @@ def test_model_is_scored_at_every_length_but_its_own(paths):
         evaluate_lengths(record, paths, [1])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "lengths"),
+    [
+        ({}, [32]),
+        ({"task": "needle"}, [32]),
+        ({"task": "recall"}, [32, 16]),
+        ({"changes": {"task.train": 8}}, [32]),
+        ({"changes": {"evaluation.window": 8}}, [32, 16]),
+    ],
+)
+def test_own_length_is_left_out_on_the_same_task_alone(paths, monkeypatch, arguments, lengths):
+    """On another task the record has no score of it, and the length was missing."""
+    record, scored = needle("linear", "none", paths), []
+    monkeypatch.setattr(
+        "longspan.arena.cross_evaluation.evaluate_elsewhere",
+        lambda record, paths, **given: scored.append((given["task"], given["changes"])),
+    )
+    evaluate_lengths(record, paths, [16, 32], **arguments)
+    changes = arguments.get("changes", {})
+    expected = [(arguments.get("task"), {**changes, "task.length": x}) for x in lengths]
+    assert scored == expected
+
+
 @pytest.mark.parametrize(("mechanism", "position"), [("linformer", "none"), ("full", "learned")])
 def test_model_for_one_length_is_refused_by_name(mechanism, position, paths):
     record = needle(mechanism, position, paths)

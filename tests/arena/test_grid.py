@@ -8,10 +8,12 @@ from callbacks import LogRuns
 import many
 import tiny
 from longspan.arena import SearchSpace, WorkerPoolExecutor, arena, get, grid, run, searches
+from longspan.arena.stages import check_goal
 from longspan.attention import MECHANISMS, Attention, Traits
 from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.files import write_json
 from longspan.results import load_results
+from longspan.tasks import TASKS, build
 
 
 class LogSteps(LogRuns):
@@ -53,6 +55,25 @@ def test_empty_list_selects_nothing():
     space = SearchSpace(grid={"training.batch_size": [4]})
     assert searches("smoke", space, tasks=[]) == ([], [])
     assert searches("smoke", space, mechanisms=[]) == ([], [])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_goals_that_decide_nothing_are_refused(name):
+    """95 in place of 0.95, or a ROUGE where perplexity is measured, ended no training."""
+    task = build(name, {})
+    metric = task.selection_metrics[0]
+    for goal in {0.0, 0.5, 1.0, 1.5, 95.0}:
+        config = tiny.experiment(changes={"training.stop_at": goal}).config
+        if metric.lowest <= goal <= metric.highest:
+            check_goal(config, task)
+            continue
+        with pytest.raises(OptionError, match=f"a score of {metric.name} on {name}, which is at"):
+            check_goal(config, task)
+
+
+def test_runs_with_a_goal_that_decides_nothing_do_not_begin():
+    with pytest.raises(OptionError, match=r"at least 0 and at most 1, got 95; set listops\.train"):
+        small_grid(changes={**tiny.CHANGES, "training.stop_at": 95.0})
 
 
 @pytest.fixture(scope="module")

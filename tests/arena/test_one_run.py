@@ -16,6 +16,7 @@ from longspan.arena.one_run import finetuning_experiment, pretraining_experiment
 from longspan.arena.run_state import differences
 from longspan.arena.saved_checkpoint import open_checkpoint
 from longspan.arena.start import find_checkpoint
+from longspan.attention import MECHANISMS
 from longspan.data.word_pieces import tokenizer_sha256
 from longspan.errors import DataError, OptionError, RunError, UnknownNameError
 from longspan.models import LongspanConfig, LongspanForMaskedLM, convert, longify
@@ -257,6 +258,22 @@ def test_a_shorter_length_than_that_of_the_protocol_is_reported(record, monkeypa
     with logged.at_level("INFO", "longspan.arena.one_run"):
         finetuning_experiment(record, "aan_retrieval", choices)
     assert not logged.messages
+
+
+@pytest.mark.parametrize("start", ["ssd", "full"])
+def test_mechanisms_that_lose_the_order_of_tokens_are_named(
+    toys, tmp_path, monkeypatch, logged, start
+):
+    """A checkpoint of a mechanism that carries positions has no others."""
+    monkeypatch.setattr("longspan.arena.one_run.find_refusal", lambda experiment: None)
+    config = LongspanConfig(**tiny.MODEL, attention=start, position="auto")
+    LongspanForMaskedLM(config).save_pretrained(tmp_path / "start")
+    for name in MECHANISMS:
+        logged.clear()
+        finetuning_experiment(tmp_path / "start", LABELS, RunChoices(mechanism=name))
+        warned = [x for x in logged.messages if "does not know the order of its tokens" in x]
+        is_lost = start == "ssd" and not MECHANISMS[name].traits.carries_positions
+        assert len(warned) == is_lost, name
 
 
 @pytest.mark.parametrize("chosen", [None, "bytes"])

@@ -5,12 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from longspan.arena import PROTOCOLS, get, grid, load_protocol
+from longspan.arena import (
+    PROTOCOLS,
+    SearchSpace,
+    get,
+    grid,
+    load_protocol,
+    search,
+    searches,
+)
 from longspan.arena.experiment import hash_config
 from longspan.arena.protocols.compare import compare
 from longspan.attention import MECHANISMS
 from longspan.catalog import protocol_values
-from longspan.config import Budget
+from longspan.config import Budget, flatten
 from longspan.data.imports.stored import check_task_name
 from longspan.errors import LongspanError, OptionError, PluginError
 from longspan.results.reading import OTHER_FOLDERS
@@ -71,6 +79,34 @@ def test_file_mixes_tasks_and_changes_what_it_names(tmp_path):
     experiments, _ = grid("mine", mechanisms=["local"])
     assert {x.task for x in experiments} == {"recall", "listops"}
     assert all(not x.overrides for x in experiments)
+
+
+def test_grids_have_none_and_values_of_one_mechanism(tmp_path):
+    """They refused "none", and a field of one mechanism ended every search."""
+    text = """
+base = "smoke"
+[tasks.listops.grid]
+"training.max_grad_norm" = ["none", 1.0]
+"model.attention_head_size" = ["none", 16]
+"local.window" = [4, 8]
+"listops.training.steps" = [3]
+"""
+    made = load(tmp_path, text)
+    shared = {
+        "training.max_grad_norm": (None, 1.0),
+        "model.attention_head_size": (None, 16),
+        "training.steps": (3,),
+        "seed": (0,),
+    }
+    for name in ("local", "full"):
+        found = search(made.name, "listops", name, SearchSpace())
+        window = {"mechanism.window": (4, 8)} if name == "local" else {}
+        assert found.grid == {**shared, **window}
+        configs = {flatten(x.config)["mechanism.window"] for x in found.experiments if window}
+        assert configs == set(window.get("mechanism.window", ()))
+        assert not any(x.overrides for x in found.experiments)
+    (both,), skipped = searches(made.name, SearchSpace(), mechanisms=["local"])
+    assert (both.grid["mechanism.window"], skipped) == ((4, 8), [])
 
 
 @pytest.mark.parametrize("name", ["quick", "diagnostic", "lra-paper", "s4-style"])

@@ -67,6 +67,26 @@ def test_fields_of_the_whole_run_are_refused(changes, reason):
         StageConfig(steps=1, changes=changes)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("schedule_over", "run"),
+        ("selection", "last"),
+        ("precision", "bf16"),
+        ("gradient_checkpointing", True),
+        ("stop_at", 0.5),
+        ("patience", 3),
+        ("train_eval_examples", 8),
+        ("word_vectors", "lsa"),
+    ],
+)
+def test_fields_that_a_stage_would_ignore_are_refused(field, value):
+    """The last two did nothing in stages but the last, or but the first."""
+    reason = f"a stage changes no training.{field}; set it for the whole run"
+    with pytest.raises(OptionError, match=reason):
+        StageConfig(steps=1, changes={f"training.{field}": value})
+
+
 def test_the_last_stage_has_the_options_of_the_run():
     with pytest.raises(OptionError, match=r"the last stage has .* omit mechanism.window"):
         config(StageConfig(steps=1), StageConfig(steps=1, changes={"mechanism.window": 3}))

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 
 import toy_streams
 from exactness import assert_bitwise_equal
-from longspan.config import TrainingConfig
+from longspan.config import StageConfig, TrainingConfig
 from longspan.errors import OptionError, RunError
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForSequenceClassification
-from longspan.training import Callback, Stage, fit_stages
+from longspan.training import Callback, Stage, fit, fit_stages
 from longspan.training.stage_weights import load_checkpoint
 
 LENGTHS, STEPS = (8, 16), (10, 14)
@@ -233,6 +233,12 @@ def test_weights_of_another_shape_are_refused(tasks, tmp_path):
     wider = Stage(task=tasks[1], config=recipe(1), make_model=lambda: make_model(16, width=32))
     with pytest.raises(OptionError, match=r"stage 2 has other weights.*hidden_size is 16 there"):
         train([stages[0], wider], tmp_path / "run")
+
+
+def test_fit_refuses_stages_that_it_would_leave_out(tasks, tmp_path):
+    config = recipe(0, stages=(StageConfig(steps=1), StageConfig(steps=2)))
+    with pytest.raises(OptionError, match="fit trains one stage, and the configuration has 2"):
+        fit(make_model(LENGTHS[0]), tasks[0], config, seed=0, folder=tmp_path, device="cpu")
 
 
 def test_a_checkpoint_of_a_later_stage_is_refused(tasks, tmp_path):

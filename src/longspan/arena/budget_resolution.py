@@ -9,7 +9,13 @@ from typing import Any
 from longspan.arena.experiment import Experiment
 from longspan.arena.model import is_dense, make_model
 from longspan.arena.run_state import read_state, write_state
-from longspan.arena.stages import mean_step_flops, mean_step_seconds, stages_of
+from longspan.arena.stages import (
+    mean_cost,
+    most_steps,
+    stage_flops,
+    stage_seconds,
+    stages_of,
+)
 from longspan.attention import MECHANISMS
 from longspan.bounds import MOST_STEPS
 from longspan.config import TrainingConfig, replace_fields
@@ -71,10 +77,9 @@ def find_resolution(
 
 def _resolve_flops(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
     """Count every example at the task's length, as if no batch were shorter."""
-    config, limit = experiment.config, _limit(experiment)
-    step = mean_step_flops(config, task)
-    cost = f"costs {step:.3g} FLOPs, and the budget is {limit:.3g}"
-    return _of_steps(experiment, int(limit // step), cost, {"flops_per_step": step})
+    costs, limit = stage_flops(experiment.config, task), _limit(experiment)
+    cost = f"costs {sum(costs):.3g} FLOPs, and the budget is {limit:.3g}"
+    return _of_steps(experiment, costs, cost, "flops")
 
 
 def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
@@ -85,26 +90,36 @@ def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> 
         )
     training, limit = experiment.config.training, _limit(experiment)
     patience = _PATIENCE * limit / max(1, len(training.stages))
-    step = mean_step_seconds(experiment, task, device=device, patience=patience)
-    cost = f"takes {step:.3g} s, and the budget is {limit:g} s"
-    return _of_steps(experiment, int(limit / step), cost, {"seconds_per_step": step})
+    costs = stage_seconds(experiment, task, device=device, patience=patience)
+    cost = f"takes {sum(costs):.3g} s, and the budget is {limit:g} s"
+    return _of_steps(experiment, costs, cost, "seconds")
 
 
-def _of_steps(
-    experiment: Experiment, steps: int, cost: str, measurements: dict[str, float]
-) -> ResolvedBudget:
-    """Return a budget's steps; refuse none, and more than a configuration may have."""
+def _of_steps(experiment: Experiment, costs: list, cost: str, unit: str) -> ResolvedBudget:
+    """Return a budget's steps; refuse none, and more than a configuration may have.
+
+    Args:
+        experiment: experiment.
+        costs: cost of a step in each stage.
+        cost: cost of one step, of several stages of one in each, and the limit, for messages.
+        unit: unit of the costs.
+    """
+    training = experiment.config.training
+    steps = most_steps(training, costs, _limit(experiment))
     if steps < 1:
+        each = f" in each of {len(costs)} stages" if training.stages else ""
         raise RunError(
-            f"{experiment.name}: one step {cost}; raise it, or lower training.batch_size"
+            f"{experiment.name}: one step{each} {cost}; raise it, or lower training.batch_size"
         )
     if steps > MOST_STEPS:
         raise RunError(
             f"{experiment.name}: the budget allows {steps:,} steps, and a run has at most "
             f"{MOST_STEPS:,}; lower it"
         )
-    changes = scale_steps(experiment.config.training, steps)
-    return ResolvedBudget(changes=changes, measurements=measurements)
+    measurements: dict[str, Any] = {f"{unit}_per_step": mean_cost(training, costs, steps)}
+    if training.stages:
+        measurements["stages"] = costs
+    return ResolvedBudget(changes=scale_steps(training, steps), measurements=measurements)
 
 
 def scale_steps(training: TrainingConfig, steps: int) -> dict[str, Any]:

@@ -94,21 +94,25 @@ def evaluate_lengths(
     paths: RunPaths,
     lengths: Sequence[int],
     *,
+    task: str | None = None,
     changes: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> list[CrossEvaluation]:
     """Evaluate a model at several lengths (`task.length`), the longest first.
 
     A model that cannot read the longest is refused before it is evaluated. The length of the
-    training is left out: the record has its score. The other arguments and the errors are those of
-    `evaluate_elsewhere`.
+    training is left out on its own task: the record has its score. The other arguments and the
+    errors are those of `evaluate_elsewhere`.
     """
-    has_other_data = {*(changes or {})} - {"task.train", "task.validation"}
-    trained = load_result(record).config.task.options.get("length")
+    trained = load_result(record).config.task
+    is_other = task not in (None, trained.name)
+    has_other_data = is_other or {*(changes or {})} - {"task.train", "task.validation"}
     return [
-        evaluate_elsewhere(record, paths, changes={**(changes or {}), LENGTH: x}, **arguments)
+        evaluate_elsewhere(
+            record, paths, task=task, changes={**(changes or {}), LENGTH: x}, **arguments
+        )
         for x in sorted({*lengths}, reverse=True)
-        if has_other_data or x != trained
+        if has_other_data or x != trained.options.get("length")
     ]
 
 

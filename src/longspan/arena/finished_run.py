@@ -109,7 +109,7 @@ class FinishedRun:
         Args:
             split: split to score.
             examples: size of the sample; None: the whole split, and of the training split as many
-                examples as the run scores at its end.
+                examples as the run scores at its end; all of them if nothing is held out.
             task: open task to score; None: that of the run.
 
         Raises:
@@ -121,7 +121,7 @@ class FinishedRun:
             if split != "train":
                 return None
             count = self.result.effective_config.training.train_eval_examples
-            examples = min(count or task.size("validation"), size)
+            examples = min(count or task.size("validation") or size, size)
         if examples > size:
             raise OptionError(
                 f"examples must be between 1 and {size:,}, the size of {split}; got {examples}"

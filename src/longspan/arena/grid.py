@@ -129,7 +129,7 @@ def find_cell_refusal(seeds: Sequence[Experiment], paths: RunPaths | None) -> st
 def find_refusal(experiment: Experiment) -> str | None:
     """Return why the model of an experiment cannot be built, or None."""
     from longspan.arena.model import model_config
-    from longspan.arena.stages import check_evaluations, check_stages
+    from longspan.arena.stages import check_evaluations, check_goal, check_stages
     from longspan.attention.allocation import REMEDY, sizes_alone
     from longspan.attention.initial_values import tensors_of
     from longspan.models.attention_layer import build_mechanism
@@ -142,6 +142,7 @@ def find_refusal(experiment: Experiment) -> str | None:
         check_memory(needed, f"a layer of {experiment.mechanism}", REMEDY)
         check_stages(experiment.config, task)
         check_evaluations(experiment.config, task)
+        check_goal(experiment.config, task)
     except LongspanError as error:
         return str(error)
     return None

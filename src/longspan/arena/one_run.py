@@ -13,7 +13,8 @@ from longspan.arena.grid import arena, find_refusal
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.base import Protocol
 from longspan.arena.protocols.files import OWN, register_imports
-from longspan.arena.protocols.scopes import check_limits
+from longspan.arena.protocols.scopes import check_limits, lift_limits
+from longspan.attention import MECHANISMS
 from longspan.config import Budget
 from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.results import BASELINE, Result
@@ -143,6 +144,17 @@ def pretraining_experiment(
     return _from_scratch(protocol, corpus, choices, BASELINE)
 
 
+def choices_on(task: str, choices: RunChoices) -> RunChoices:
+    """Return choices with the settings that are limited to the task by their field alone.
+
+    Raises:
+        UnknownNameError: see `longspan.arena.protocols.scopes`.
+        OptionError: two settings contradict each other.
+    """
+    rows = protocols.get(choices.protocol or "finetune").row_names
+    return dataclasses.replace(choices, changes=lift_limits(choices.changes, task, rows))
+
+
 def finetuning_experiment(
     checkpoint: "str | Path | SavedCheckpoint | None", task: str, choices: RunChoices
 ) -> Experiment:
@@ -204,6 +216,7 @@ def _from_checkpoint(
         )
     experiment = protocol.row(task, name, choices.seed, choices.changes, choices.budget, fitted)
     _check(protocol, experiment, choices, source.folder)
+    _warn_of_lost_order(experiment, source)
     if "task.length" in fitted.keys() - changes.keys() and not published.is_own:
         logger.info(
             "inputs have up to %d tokens, the positions of the checkpoint; the %d of the protocol "
@@ -213,6 +226,23 @@ def _from_checkpoint(
             published.length,
         )
     return dataclasses.replace(experiment, checkpoint=source.folder)
+
+
+def _warn_of_lost_order(experiment: Experiment, source: "SavedCheckpoint") -> None:
+    """Say so where only the mechanism of a checkpoint told positions apart, and is replaced."""
+    model, name = experiment.config.model, experiment.mechanism
+    has_order = model.position != "none" or model.is_decoder or model.short_convolution
+    if has_order or source.config.is_decoder or MECHANISMS[name].traits.carries_positions:
+        return
+    if MECHANISMS[source.mechanism].traits.carries_positions:
+        logger.warning(
+            "%s of %s told the positions of tokens apart, and %s does not: the model does not know "
+            "the order of its tokens; choose a mechanism that carries positions, or pretrain one "
+            "with model.position",
+            source.mechanism,
+            source.folder,
+            name,
+        )
 
 
 def _check(

@@ -94,7 +94,7 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
     added = definition.changes(task, mechanism, space.grid)
     budget = space.budget or definition.budget
     base = definition.row(task, mechanism, 0, space.changes, budget)
-    protocol_grid = definition.grids.get(task, {})
+    protocol_grid = definition.changes(task, mechanism, definition.grids.get(task, {}))
     grid = {name: _distinct(name, values) for name, values in {**protocol_grid, **added}.items()}
     grid_seeds = grid.pop(SEED, definition.seeds)
     if space.seeds is not None and SEED in space.grid:
@@ -189,8 +189,11 @@ def _tasks_with_grid(protocol: str, space: SearchSpace, skipped: list[Skipped]) 
         changes = definition.changes(task, BASELINE, space.changes)
         task_changes = {name: x for name, x in changes.items() if name.startswith("task.")}
         base = override(definition.experiment(task, BASELINE, 0), task_changes)
-        grid = definition.changes(task, BASELINE, space.grid)
-        if reason := _selects_on_test(base, {**definition.grids.get(task, {}), **grid}):
+        grid, added = (
+            definition.changes(task, BASELINE, x)
+            for x in (definition.grids.get(task, {}), space.grid)
+        )
+        if reason := _selects_on_test(base, {**grid, **added}):
             skipped.append(Skipped(task, reason))
         else:
             tasks.append(task)

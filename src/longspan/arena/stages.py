@@ -6,14 +6,16 @@ A run without stages of its own has one.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.model import forward_flops, make_model, model_config
 from longspan.attention.allocation import sizes_alone
 from longspan.attention.other_options import OtherOptions
-from longspan.config import RunConfig, flatten
+from longspan.config import RunConfig, TrainingConfig, flatten
+from longspan.config.stages import stage_ends
 from longspan.errors import LongspanError, OptionError
 from longspan.models import LongspanPreTrainedModel
 from longspan.models.attention_layer import build_mechanism
@@ -95,25 +97,37 @@ def training_flops(forward: int, batch_size: int) -> int:
     return (1 + BACKWARD) * forward * batch_size
 
 
-def mean_over_stages(
-    config: RunConfig, task: Task, measure: Callable[[RunConfig, Task], float]
-) -> float:
-    """Return the mean of a quantity of a training step, over the steps of all stages.
+def _total_cost(training: TrainingConfig, costs: Sequence[float], steps: int) -> float:
+    """Return the cost of so many steps from that of a step in each stage."""
+    ends = stage_ends(training.stages, steps) or [steps]
+    starts = [0, *ends[:-1]]
+    return sum(cost * (y - x) for cost, x, y in zip(costs, starts, ends, strict=True))
+
+
+def mean_cost(training: TrainingConfig, costs: Sequence[float], steps: int) -> float:
+    """Return the mean cost of a step; see `_total_cost`."""
+    return costs[0] if len(costs) == 1 else _total_cost(training, costs, steps) / steps
+
+
+def most_steps(training: TrainingConfig, costs: Sequence[float], limit: float) -> int:
+    """Return the largest number of steps that costs no more than a limit; 0: there is none.
+
+    The steps of the recipe do not matter: few of them are divided in other shares than many.
 
     Args:
-        config: configuration of the run.
-        task: its task.
-        measure: returns the quantity from the configuration and the task of a stage.
+        training: recipe of the run.
+        costs: cost of a training step in each stage.
+        limit: largest cost of the training.
     """
-    stages = list(stages_of(config, task))
-    if len(stages) == 1:
-        return measure(*stages[0])
-    total = sum(stage.training.steps * measure(stage, stage_task) for stage, stage_task in stages)
-    return total / sum(stage.training.steps for stage, _ in stages)
+    shares = [stage.steps for stage in training.stages] or [1]
+    mean = sum(x * cost for x, cost in zip(shares, costs, strict=True)) / sum(shares)
+    # Stages have whole steps, and so not exactly their shares.
+    candidates = range(int(limit / mean) + len(shares), len(shares) - 1, -1)
+    return next((x for x in candidates if _total_cost(training, costs, x) <= limit), 0)
 
 
-def mean_step_seconds(experiment: Experiment, task: Task, **timing: Any) -> float:
-    """Time real training steps of every stage; return the mean seconds of a step.
+def stage_seconds(experiment: Experiment, task: Task, **timing: Any) -> list[float]:
+    """Time real training steps of every stage; return the seconds of a step of each.
 
     Args:
         experiment: experiment.
@@ -126,14 +140,26 @@ def mean_step_seconds(experiment: Experiment, task: Task, **timing: Any) -> floa
         model = make_model(dataclasses.replace(experiment, config=config), task)
         return measure_step_seconds(model, task, config.training, seed=experiment.seed, **timing)
 
-    return mean_over_stages(experiment.config, task, measure)
+    return [measure(*stage) for stage in stages_of(experiment.config, task)]
+
+
+def mean_step_seconds(experiment: Experiment, task: Task, **timing: Any) -> float:
+    """Return the mean seconds of a step; see `stage_seconds`."""
+    training = experiment.config.training
+    return mean_cost(training, stage_seconds(experiment, task, **timing), training.steps)
+
+
+def stage_flops(config: RunConfig, task: Task) -> list[int]:
+    """Return the FLOPs of a training step of each stage, every example at the stage's length."""
+    return [
+        training_flops(forward_flops(x, y), x.training.batch_size)
+        for x, y in stages_of(config, task)
+    ]
 
 
 def mean_step_flops(config: RunConfig, task: Task) -> float:
     """Return the mean FLOPs of a training step, every example at the length of its stage."""
-    return mean_over_stages(
-        config, task, lambda x, y: training_flops(forward_flops(x, y), x.training.batch_size)
-    )
+    return mean_cost(config.training, stage_flops(config, task), config.training.steps)
 
 
 def check_stages(config: RunConfig, task: Task) -> None:
@@ -188,6 +214,28 @@ def check_evaluations(config: RunConfig, task: Task) -> None:
         if reasons := layered_refusals(stage.mechanism.name, changes, model.num_hidden_layers):
             raise OptionError(f"evaluation: {'; '.join(reasons)}")
         OtherOptions(build_mechanism(model, layer=0), changes)
+
+
+def check_goal(config: RunConfig, task: Task) -> None:
+    """Refuse a goal that no score on validation reaches, or that every one does.
+
+    Args:
+        config: configuration of the run.
+        task: its task, which need not be open.
+
+    Raises:
+        OptionError: the message names the metric and its values.
+    """
+    goal, metric = config.training.stop_at, task.selection_metrics[0]
+    if goal is None or metric.lowest <= goal <= metric.highest:
+        return
+    bounds = [f"at least {metric.lowest:g}"] if math.isfinite(metric.lowest) else []
+    bounds += [f"at most {metric.highest:g}"] if math.isfinite(metric.highest) else []
+    raise OptionError(
+        f"training.stop_at is a score of {metric.name} on {task.info.name}, which is "
+        f"{' and '.join(bounds)}, got {goal:g}; set {task.info.name}.training.stop_at to another "
+        "value, or to none"
+    )
 
 
 def _shapes(number: int, stage: RunConfig, task: Task) -> Shapes:

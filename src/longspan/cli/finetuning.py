@@ -117,7 +117,7 @@ def finetune(
     summaries. Texts are encoded with the checkpoint's tokenizer.
     """
     from longspan.arena.documents.start import open_start
-    from longspan.arena.one_run import finetuning_experiment
+    from longspan.arena.one_run import choices_on, finetuning_experiment
 
     paths = folders.run_paths(data=Path(data) if task and data else None)
     choices = _choices(mechanism, protocol, start_options, changes)
@@ -130,6 +130,7 @@ def finetune(
         name = find_imported(data, texts, reason, f"longspan finetune --data {data} {first}")
     else:
         name = _task_name(task, data, texts, paths.cache, is_plan=changes.is_plan)
+    choices = choices_on(name, choices)
     if is_own_texts(name):
         run_documents(
             name, None if task else data, checkpoint, choices, documents, paths, changes, as_json

@@ -18,7 +18,7 @@ PARTS = ("task", "mechanism", "model", "training")  # of a configuration; else a
 # Fields that are of the whole run. Dropout alone changes no shape and no weight of the model.
 _OF_RUN = (
     *("steps", "stages", "schedule_over", "selection", "precision", "gradient_checkpointing"),
-    *("stop_at", "patience"),
+    *("stop_at", "patience", "train_eval_examples", "word_vectors"),
 )
 _OF_MODEL = ("model.hidden_dropout_prob", "model.attention_dropout")
 

@@ -55,7 +55,8 @@ class TrainingConfig:
         "checkpoint that is scored on test", "best validation"
     )
     stop_at: float | None = setting(
-        "score on validation that ends the training, of the main metric; none: the last step does",
+        "score on validation that ends the training, of the metric that selects the checkpoint; "
+        "none: the last step does",
         None,
         bounds=(0, HIGHEST_SCORE),
     )

@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 from longspan.config import TrainingConfig
 from longspan.config.training import Parallelism
+from longspan.errors import OptionError
 from longspan.tasks import Task
 from longspan.training.callbacks import Callback
 from longspan.training.checkpoint import Checkpoints
@@ -30,7 +31,17 @@ def fit(
     callback: Callback | None = None,
     test: bool = True,
 ) -> TrainingOutcome:
-    """Train a model on an open task in one stage; see `fit_stages`."""
+    """Train a model on an open task in one stage; see `fit_stages`.
+
+    Raises:
+        OptionError: the configuration has stages of its own, or as `fit_stages` says.
+        DivergedError, RunError, SystemExit: as `fit_stages` says.
+    """
+    if config.stages:
+        raise OptionError(
+            f"fit trains one stage, and the configuration has {len(config.stages)}; call "
+            "fit_stages, or set stages=()"
+        )
     stage = Stage(task=task, config=config, make_model=lambda: model)
     return fit_stages(
         [stage],

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from longspan.arena.budget_resolution import MICROBATCHES, scale_steps
 from longspan.arena.search import SEED
-from longspan.arena.stages import mean_step_flops, training_flops
+from longspan.arena.stages import most_steps, stage_flops, training_flops
 from longspan.attention import MECHANISMS
 from longspan.config import TrainingConfig, flatten
 from longspan.errors import LongspanError
@@ -45,25 +45,25 @@ def _budget_changes(record: Result, measurements: dict[str, Any]) -> Any:
     if kind == "microbatch":
         fitting = [number for number, needed in measurements["candidates"] if needed <= limit]
         return {MICROBATCHES: min(fitting)}
+    mean, count = measurements[f"{kind}_per_step"], max(1, len(config.training.stages))
+    costs = measurements.get("stages", [mean] * count)
     if kind == "flops":
-        steps = limit // _step_flops(record, measurements)
-    else:
-        steps = limit / measurements["seconds_per_step"]
-    return scale_steps(config.training, int(steps))
+        costs = _stage_flops(record, costs)
+    return scale_steps(config.training, most_steps(config.training, costs, limit))
 
 
-def _step_flops(record: Result, measurements: dict[str, Any]) -> float:
-    """Return the FLOPs of a training step, the mean over the stages.
+def _stage_flops(record: Result, recorded: list[float]) -> list[float]:
+    """Return the FLOPs of a training step in each stage.
 
     They are those in the record where the task of stages cannot be built.
     """
     config = record.config
     if not config.training.stages:
-        return training_flops(record.flops, config.training.batch_size)
+        return [training_flops(record.flops, config.training.batch_size)]
     try:
-        return mean_step_flops(config, build(config.task.name, config.task.options))
+        return [*stage_flops(config, build(config.task.name, config.task.options))]
     except LongspanError:
-        return float(measurements["flops_per_step"])
+        return recorded
 
 
 class _Stage(NamedTuple):

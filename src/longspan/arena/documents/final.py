@@ -40,16 +40,17 @@ def load_earlier(experiment: Experiment, paths: RunPaths, command: str) -> tuple
 def final_experiment(experiment: Experiment, earlier: Result) -> Experiment:
     """Return the experiment that trains on all texts, with nothing held out.
 
-    Seed and options are those of the earlier run; it has as many steps as that run had at its best
-    checkpoint, over which the schedule of the learning rate extends.
+    Seed and options are those of the earlier run, as its budget changed them; it has as many steps
+    as that run had at its best checkpoint, over which the schedule of the learning rate extends.
     """
     steps = earlier.selected_step or earlier.steps
+    warmup = earlier.effective_config.training.warmup_steps
     resolved = earlier.resolved_budget.changes if earlier.resolved_budget else {}
     changes = {
         **resolved,
         "task.train_on": "all",
         "training.steps": steps,
-        "training.warmup_steps": min(experiment.config.training.warmup_steps, steps),
+        "training.warmup_steps": min(warmup, steps),
         "training.selection": "last",
         "training.patience": None,
         "training.stop_at": None,

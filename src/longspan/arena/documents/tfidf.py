@@ -15,6 +15,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from longspan.errors import DataError
 
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # C of logistic, 1 / alpha of ridge regression
+_DEFAULT = 1.0  # of scikit-learn
 _MAX_ITERATIONS = 1_000
 Texts = Sequence[tuple[str, ...]]  # a text each, or the texts of a pair
 
@@ -35,7 +36,8 @@ def fit_baseline(
         train: texts and targets: classes, (N,); numbers, (N,); or which classes apply, (N, C) bool.
         validation: texts and targets to select by.
         texts: texts to score.
-        better: score of targets and predictions, of which the highest is selected.
+        better: score of targets and predictions, of which the highest is selected; where it is
+            not finite on validation, the regularization is scikit-learn's own.
         num_classes: number of classes; 1: the targets are numbers.
         has_words: words are features; False: pairs of characters, of scripts without spaces.
         class_weight: "balanced" to weight classes by their inverse frequency; None: equally.
@@ -52,7 +54,8 @@ def fit_baseline(
     x, held_out, scored = (features(part) for part in (train[0], validation[0], texts))
     fitted = [_fit_linear(x, train[1], c, num_classes, class_weight) for c in STRENGTHS]
     values = [better(validation[1], model(held_out)) for model in fitted]
-    best = int(np.argmax(values))
+    # Undefined values, as the R² of one text or the AUC of one class, are so for all strengths.
+    best = int(np.argmax(values)) if np.isfinite(values).all() else STRENGTHS.index(_DEFAULT)
     return STRENGTHS[best], fitted[best](scored), time.perf_counter() - started
 
 

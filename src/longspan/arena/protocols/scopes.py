@@ -105,6 +105,28 @@ def select_changes(
     return values
 
 
+def lift_limits(changes: Mapping[str, Any], task: str, rows: Collection[str]) -> dict[str, Any]:
+    """Return settings of a command on one task, those that are limited to it by their field alone.
+
+    Settings that are limited to a row keep their names.
+
+    Args:
+        changes: values by name; see the module's description.
+        task: task of the command.
+        rows: names of all mechanisms and reference rows.
+
+    Raises:
+        UnknownNameError: there is no such part, task, row, option or field.
+        OptionError: two settings that are limited to the task give a field different values.
+    """
+    settings = {name: parse_setting(name, rows) for name in changes}
+    limited = {
+        name: changes[name] for name, x in settings.items() if x.task == task and x.row is None
+    }
+    others = {name: x for name, x in changes.items() if name not in limited}
+    return {**others, **select_changes(limited, task=task, row="", mechanism="", rows=rows)}
+
+
 def check_limits(
     names: Iterable[str], runs: Collection[tuple[str, str]], rows: Collection[str]
 ) -> None:

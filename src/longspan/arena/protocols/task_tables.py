@@ -12,6 +12,7 @@ from longspan.arena.protocols.toml_tables import (
     check_table,
     field_types,
     naming,
+    setting_types,
     with_nulls,
     with_stage_nulls,
 )
@@ -81,20 +82,22 @@ def make_entry(
         recipe=recipe,
         mechanism_options=merge_options(*trained, *(x.get("mechanisms", {}) for x in tables)),
         evaluation_options=merge_options(*evaluated, *(x.get("evaluation", {}) for x in tables)),
-        grid={**(origin.grids.get(task, {}) if origin else {}), **_grid(tables)},
+        grid={**(origin.grids.get(task, {}) if origin else {}), **_grid(task, tables)},
         places=_places(task, tables, origin, options),
         changed=frozenset(x for table in tables for x in _set_fields(table)),
     )
 
 
-def _grid(tables: Iterable[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:
+def _grid(task: str, tables: Iterable[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:
     """Return the values that a source searches, by dotted field."""
+    grid: dict[str, tuple[Any, ...]] = {}
     with naming("grid"):
-        return {
-            field: tuple(check_list(values, object, field))
-            for table in tables
-            for field, values in table.get("grid", {}).items()
-        }
+        for table in tables:
+            for field, values in table.get("grid", {}).items():
+                given = check_list(values, object, field)
+                types = setting_types([task] if task in TASKS else []) if "none" in given else {}
+                grid[field] = tuple(with_nulls({field: x}, types)[field] for x in given)
+    return grid
 
 
 def _places(

@@ -7,7 +7,7 @@ from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from longspan.attention import MECHANISMS
-from longspan.config import Budget, TrainingConfig, parse_budget
+from longspan.config import Budget, ModelConfig, TrainingConfig, parse_budget
 from longspan.errors import LongspanError, OptionError, check_name
 from longspan.tasks import TASKS
 
@@ -31,17 +31,24 @@ def with_nulls(table: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, 
     return {name: None if x == "none" and name in optional else x for name, x in table.items()}
 
 
-def with_stage_nulls(fields: Mapping[str, Any], tasks: Iterable[str]) -> dict[str, Any]:
-    """Return the fields of a training with None in place of "none" in what its stages change."""
-    if not isinstance(stages := fields.get("stages"), list):
-        return dict(fields)
+def setting_types(tasks: Iterable[str]) -> dict[str, Any]:
+    """Return the types of what stages and grids change, by dotted name, as `local.window`."""
     types = {f"training.{name}": x for name, x in field_types(TrainingConfig).items()}
+    types |= {f"model.{name}": x for name, x in field_types(ModelConfig).items()}
     types |= {
         f"task.{name}": x for task in tasks for name, x in field_types(TASKS[task].Options).items()
     }
     for mechanism, cls in MECHANISMS.items():
         options = get_type_hints(cls.__init__).items()
         types |= {f"{part}.{name}": x for part in ("mechanism", mechanism) for name, x in options}
+    return types
+
+
+def with_stage_nulls(fields: Mapping[str, Any], tasks: Iterable[str]) -> dict[str, Any]:
+    """Return the fields of a training with None in place of "none" in what its stages change."""
+    if not isinstance(stages := fields.get("stages"), list):
+        return dict(fields)
+    types = setting_types(tasks)
     new_stages = [
         {**stage, "changes": with_nulls(stage["changes"], types)}
         if isinstance(stage, dict) and isinstance(stage.get("changes"), dict)
