@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
+
 from longspan.report.leaderboard.values import Leaderboard, Row, RowGroup
 from longspan.report.numbers import metric_name, p_value, score_difference
 from longspan.report.statistics.contrasts import LEVEL, adjust_pairs
@@ -41,7 +43,9 @@ def _matrix(board: Leaderboard, group: RowGroup, i: int, ranked: Sequence[int]) 
     scored = {board.rows[at].label: n for n, at in enumerate(ranked) if board.rows[at].runs(i)}
     places = {label: n for label, n in scored.items() if (adjusted[n] < LEVEL).any()}
     rows = [row for row in group.ranked if row.label in places]
-    equal = [label for label in scored if label not in places]
+    compared = [label for label, n in scored.items() if not np.isnan(adjusted[n]).all()]
+    equal = [label for label in compared if label not in places]
+    alone = [label for label in scored if label not in compared]
     under = f", with {group.overrides}" if group.overrides else ""
 
     def entry(row: Row, at: int) -> Entry:
@@ -68,5 +72,12 @@ def _matrix(board: Leaderboard, group: RowGroup, i: int, ranked: Sequence[int]) 
         rows,
         metric=task.ranked_by,
         about=ABOUT if task.goal is None else _TIMES_ABOUT,
-        notes=[f"Not significantly different from any row: {', '.join(equal)}."] if equal else (),
+        notes=[
+            f"{what}: {', '.join(labels)}."
+            for what, labels in (
+                ("Not significantly different from any row", equal),
+                ("Compared with no row", alone),
+            )
+            if labels
+        ],
     )
