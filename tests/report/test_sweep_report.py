@@ -228,3 +228,25 @@ def test_lengths_have_the_test_score_of_the_training_and_no_other_evaluations():
     context = Context(boards=(board,), evaluations=tuple(evaluations))
     assert sum("sweep-length" in x.name for x in board_figures(board, context)) == 1
     assert scores_by_length(board, evaluations[2:]) == []
+
+
+@pytest.mark.parametrize("sizes", [(50, 100, 400), (400, 100, 50), (100, 400, 50)])
+@pytest.mark.parametrize("has_test", [True, False])
+def test_lengths_have_the_score_of_the_largest_sample(sizes, has_test):
+    run = swept("full", 4, 0, score=0.9)
+    task = dataclasses.replace(run.config.task, options={**run.config.task.options, "length": 256})
+    whole = cross_evaluation(run, 0.0, evaluated_on=task, length=256, split="test")
+    samples = [
+        dataclasses.replace(
+            whole,
+            score=dataclasses.replace(
+                whole.score, num_examples=size, metrics={"accuracy": size / 1000}
+            ),
+        )
+        for size in sizes
+    ]
+    if not has_test:
+        run = dataclasses.replace(run, scores={"validation": run.scores["validation"]})
+    points = length_points(build_leaderboard([run]), samples)
+    own = {(run.length, 0.9)} if has_test else set()
+    assert {(x.place, x.score) for x in points} == {(256, 0.4)} | own

@@ -158,15 +158,19 @@ def length_points(board: Leaderboard, evaluations: Sequence[CrossEvaluation]) ->
     """
     at_lengths = [
         x
-        for x in evaluations
+        for x in sorted(evaluations, key=lambda x: x.score.num_examples)  # the largest sample
         if x.split == "test" and {*x.changed_options} - {"train", "validation"} == {"length"}
     ]
     points = []
     columns = range(len(board.columns))
     for line in (x for i in columns for x in measured_task_rows(board, i, at_lengths)):
-        runs = {run.stem: run for run in line.runs if "test" in run.scores}
+        runs = {run.stem: run for run in line.runs}
         scores = {(x.run_stem, x.length): x.value for x in line.item}
-        scores |= {(x.run_stem, x.trained_length): runs[x.run_stem].score() for x in line.item}
+        scores |= {
+            (x.run_stem, x.trained_length): runs[x.run_stem].score()
+            for x in line.item
+            if "test" in runs[x.run_stem].scores
+        }
         points += [
             SweepPoint(
                 group=line.task.label,
