@@ -43,9 +43,6 @@ def _matrix(board: Leaderboard, group: RowGroup, i: int, ranked: Sequence[int]) 
     scored = {board.rows[at].label: n for n, at in enumerate(ranked) if board.rows[at].runs(i)}
     places = {label: n for label, n in scored.items() if (adjusted[n] < LEVEL).any()}
     rows = [row for row in group.ranked if row.label in places]
-    compared = [label for label, n in scored.items() if not np.isnan(adjusted[n]).all()]
-    equal = [label for label in compared if label not in places]
-    alone = [label for label in scored if label not in compared]
     under = f", with {group.overrides}" if group.overrides else ""
 
     def entry(row: Row, at: int) -> Entry:
@@ -72,12 +69,13 @@ def _matrix(board: Leaderboard, group: RowGroup, i: int, ranked: Sequence[int]) 
         rows,
         metric=task.ranked_by,
         about=ABOUT if task.goal is None else _TIMES_ABOUT,
-        notes=[
-            f"{what}: {', '.join(labels)}."
-            for what, labels in (
-                ("Not significantly different from any row", equal),
-                ("Compared with no row", alone),
-            )
-            if labels
-        ],
+        notes=_notes({label: adjusted[n] for label, n in scored.items() if label not in places}),
     )
+
+
+def _notes(left_out: dict[str, np.ndarray]) -> list[str]:
+    """Return notes on the rows that differ from none, by label with their p of every pair."""
+    alone = [label for label, p in left_out.items() if np.isnan(p).all()]
+    equal = [label for label in left_out if label not in alone]
+    notes = {"Not significantly different from any row": equal, "Compared with no row": alone}
+    return [f"{text}: {', '.join(labels)}." for text, labels in notes.items() if labels]
