@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,6 +58,13 @@ def test_record_is_run_again_from_any_folder(record, paths, tmp_path, monkeypatc
     monkeypatch.chdir(folder)
     relative = record.relative_to(folder)
     assert rerun(relative, RunPaths(runs=tmp_path, cache=paths.cache)).is_equal
+
+
+def test_record_is_run_again_in_a_folder_of_the_root(record, paths, tmp_path, monkeypatch):
+    """As where a container mounts the folder of the record."""
+    before = load_result(record)
+    monkeypatch.setattr("longspan.arena.rerun.load_result", lambda path: before)
+    assert rerun(Path("/data/record.json"), RunPaths(runs=tmp_path, cache=paths.cache)).is_equal
 
 
 def test_single_answer_and_score_are_compared(record, paths):

@@ -21,6 +21,7 @@ from report_records import (
     with_second_seed,
 )
 
+from longspan.config.stages import StageConfig
 from longspan.errors import OptionError
 from longspan.report.charts.curves import POINTS, learning_curves
 from longspan.report.charts.figures import cost_figures
@@ -316,6 +317,17 @@ def test_marks_have_values_of_leaderboard():
         assert dot["score"] == pytest.approx(100 * row.overall.score)
         assert dot["across"] == row.cost.examples_per_second == pytest.approx(500 * 32 / 812.4)
         assert dot["area"] == row.cost.peak_memory / 2**20
+
+
+@pytest.mark.parametrize(
+    ("steps", "examples"), [(500, 250 * 128 + 250 * 32), (300, 250 * 128 + 50 * 32), (100, 12_800)]
+)
+def test_examples_of_all_stages_are_counted(steps, examples):
+    """The first of two stages has larger batches; a training may end within either."""
+    first = StageConfig(steps=1, changes={"training.batch_size": 128})
+    run = record("full", training={"stages": (first, StageConfig(steps=1))}, steps=steps)
+    (row,) = build_leaderboard([run]).rows
+    assert row.cost.examples_per_second == pytest.approx(examples / run.seconds)
 
 
 @pytest.mark.parametrize("goal", [None, 0.95])

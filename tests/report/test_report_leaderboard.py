@@ -18,7 +18,7 @@ from report_records import (
     with_second_seed,
 )
 
-from longspan.config import Budget
+from longspan.config import Budget, parse_budget
 from longspan.errors import DataError
 from longspan.report.charts.styles import assign_styles
 from longspan.report.context import Context
@@ -112,6 +112,29 @@ def test_speeds_of_different_devices_are_not_averaged():
     assert cell.score == pytest.approx(0.36)
     assert (cell.cost.tokens_per_second, cell.cost.peak_memory) == (None, None)
     assert all("Cost measured on" in board.notes[row.notes[0]] for row in board.rows)
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts"),
+    [
+        ("seconds", {"0.5": "0.5 s", "61": "61 s", "90": "1.5 min", "2min": "2 min"}),
+        ("seconds", {"3600": "1 h", "3601": "3601 s", "1.5h": "1.5 h", "2d": "2 d"}),
+        ("flops", {"1.234567e15": "1.234567e+15", "1.2345P": "1.2345 P", "3e20": "300 E"}),
+        (
+            "memory",
+            {"1.001GiB": "1.001 GiB", "1GiB": "1 GiB", "1GB": "1 GB", "1234567": "1234567 B"},
+        ),
+        ("microbatch", {"1.5GiB": "1.5 GiB", "1.501GiB": "1.501 GiB", "1.1": "1.1 B"}),
+    ],
+)
+def test_budgets_that_differ_are_never_one_leaderboard(kind, texts):
+    """Rounding would rank runs of 90 seconds among those of 150."""
+    runs = [record(budget=parse_budget(f"{kind}={limit}")) for limit in texts]
+    boards = build_leaderboards(runs)
+    assert [len(board.rows) for board in boards] == [1] * len(texts)
+    assert {board.budget.partition(" (")[2] for board in boards} == {
+        f"{x})" for x in texts.values()
+    }
 
 
 def test_protocols_and_budgets_have_separate_leaderboards():

@@ -1,5 +1,6 @@
 """LaTeX tables in the style of papers, read by a small parser."""
 
+import dataclasses
 import re
 import shutil
 import statistics
@@ -105,6 +106,23 @@ def test_mean_has_a_hole_where_a_score_is_missing():
     (table,) = parse(paper_tables([build_leaderboard(runs, [failure("full", "text", seed=0)])]))
     (full,) = (line for line in table if line[0].startswith("full"))
     assert full[1:] == ["36.0", "memory", "--"]
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)])
+def test_runs_without_a_test_split_have_a_hole(spread, seeds):
+    """As runs on imported texts of which none are held out for a test."""
+    runs = [record("full", "text", seed) for seed in range(2)]
+    runs = [
+        dataclasses.replace(x, scores={"validation": x.scores["validation"]})
+        if x.seed in seeds
+        else x
+        for x in runs
+    ]
+    board = build_leaderboard([*runs, record("full", "listops"), record("linear", "text")])
+    (rows,) = parse(paper_tables([board], spread))
+    (full,) = (row for row in rows if row[0] == "full")
+    assert full[2] == "--"
 
 
 def test_spread_is_the_deviation_over_seeds_or_the_interval():

@@ -44,6 +44,22 @@ def test_ratios_need_one_device():
     assert (found.ours, found.our_base) == (2.0, None)
 
 
+@pytest.mark.parametrize("quantity", ["steps_per_second", "memory", "gflops"])
+def test_overridden_rows_have_the_baseline_of_their_table(quantity):
+    own = own_records()
+    costs = {"seconds": 10.0, "peak_memory": 10**9, "flops": 10**8}
+    other = own_records(overrides={"training.batch_size": 8})
+    other[0] = dataclasses.replace(other[0], **costs)
+    found = compare_figures(build_leaderboard([*own, *other]), [figure(quantity=quantity)])
+    values = {
+        "steps_per_second": (500 / 1000, 500 / 10),
+        "memory": (8.0, 1.0),
+        "gflops": (own[0].flops / 2e9, 0.05),
+    }[quantity]
+    assert [x.label for x in found] == ["linear", "linear (training.batch_size=8)"]
+    assert [x.our_base for x in found] == pytest.approx(values)
+
+
 @pytest.mark.parametrize(("length", "count"), [(1000, 0), (4000, 1), (4300, 0), (None, 1)])
 def test_lengths_match(length, count):
     board = build_leaderboard(own_records())

@@ -508,6 +508,20 @@ def test_lower_is_better_in_ranks_bold_and_order():
     assert values(matrix, 0)[2] < 0
 
 
+@pytest.mark.parametrize(("spread", "failures"), [(0.001, [failure("local", seed=1)]), (0.0, [])])
+def test_rows_without_a_test_are_not_called_equal(spread, failures):
+    """A row with a failed seed, and one with a seed alone where the seeds of the others tie."""
+    runs = [
+        record(name, seed=seed, score=score + spread * seed)
+        for name, score in (("full", 0.5), ("linear", 0.3))
+        for seed in range(3)
+    ]
+    board = build_leaderboard([*runs, record("local", score=0.9)], failures)
+    (matrix,) = section_tables([board], Context(), "significance")
+    assert [column.name for column in matrix.columns] == ["Mechanism", "full", "linear"]
+    assert matrix.notes == ("Compared with no row: local.",)
+
+
 def test_lower_is_better_in_steps_to_goal():
     scores = {"full": 1.0, "slow": 4.0}
     runs = [record(name, score=x, metric="bits_per_byte") for name, x in scores.items()]

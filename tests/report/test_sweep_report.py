@@ -96,6 +96,64 @@ def test_state_is_swept_by_the_options_that_decide_it():
     assert len(table.rows) == 1
 
 
+def test_state_does_not_decide_other_options_of_the_mechanism():
+    runs = [
+        dataclasses.replace(run, overrides={**run.overrides, "mechanism.kernel": kernel})
+        for window in (4, 8)
+        for kernel, score in (("relu", 0.9), ("elu", 0.1))
+        for state in [DecodingState(num_bytes=1024 * window, grows=False)]
+        for run in [swept("local", 4, 0, window=window, score=score, decoding_state=state)]
+    ]
+    runs = [dataclasses.replace(x, config_hash=f"{n:010}") for n, x in enumerate(runs)]
+    (table,) = sweep(build_leaderboard(runs), STATE)
+    assert [[entry.value for entry in row[1:]] for row in table.rows] == [
+        ["local mechanism.kernel = relu", 0.9, 0.9],
+        ["local mechanism.kernel = elu", 0.1, 0.1],
+    ]
+
+
+def of_version(run):
+    """Return a run on the second version of the data of its task."""
+    task = dataclasses.replace(run.config.task, version=2)
+    config = dataclasses.replace(run.config, task=task)
+    checksum = f"ab{run.data_checksum[2:]}"
+    return dataclasses.replace(
+        run, config=config, config_hash=digest(config), data_checksum=checksum
+    )
+
+
+def of_recipe(run):
+    """Return a run of another version of the protocol, which the overrides do not name."""
+    config = dataclasses.replace(
+        run.config, training=dataclasses.replace(run.config.training, weight_decay=0.5)
+    )
+    return dataclasses.replace(run, config=config, config_hash=digest(config))
+
+
+def of_data(run):
+    """Return a run of the same configuration on other data."""
+    return dataclasses.replace(run, data_checksum=f"cd{run.data_checksum[2:]}")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    ("change", "groups"),
+    [
+        (of_version, ("task.version = 1", "task.version = 2")),
+        (of_recipe, ("training.weight_decay = 0.0", "training.weight_decay = 0.5")),
+        (of_data, ("data sha256 = 00000000", "data sha256 = cd000000")),
+    ],
+)
+def test_runs_that_are_other_rows_of_the_leaderboard_have_no_mean(change, groups, seed):
+    old = [swept("full", pairs, 0, score=0.9) for pairs in PAIRS]
+    new = [change(swept("full", pairs, seed, score=0.1)) for pairs in PAIRS]
+    (table,) = sweep(build_leaderboard([*old, *new]), "task.pairs")
+    assert sorted([entry.value for entry in row] for row in table.rows) == [
+        [f"recall, {groups[0]}", "full", 0.9, 0.9, 0.9],
+        [f"recall, {groups[1]}", "full", 0.1, 0.1, 0.1],
+    ]
+
+
 def test_unknown_options_are_refused_and_no_option_has_no_table(board):
     with pytest.raises(UnknownNameError, match=r"did you mean task\.pairs"):
         check_swept([x for row in board.rows for x in row.runs(0)], "task.pair")
@@ -170,3 +228,25 @@ def test_lengths_have_the_test_score_of_the_training_and_no_other_evaluations():
     context = Context(boards=(board,), evaluations=tuple(evaluations))
     assert sum("sweep-length" in x.name for x in board_figures(board, context)) == 1
     assert scores_by_length(board, evaluations[2:]) == []
+
+
+@pytest.mark.parametrize("sizes", [(50, 100, 400), (400, 100, 50), (100, 400, 50)])
+@pytest.mark.parametrize("has_test", [True, False])
+def test_lengths_have_the_score_of_the_largest_sample(sizes, has_test):
+    run = swept("full", 4, 0, score=0.9)
+    task = dataclasses.replace(run.config.task, options={**run.config.task.options, "length": 256})
+    whole = cross_evaluation(run, 0.0, evaluated_on=task, length=256, split="test")
+    samples = [
+        dataclasses.replace(
+            whole,
+            score=dataclasses.replace(
+                whole.score, num_examples=size, metrics={"accuracy": size / 1000}
+            ),
+        )
+        for size in sizes
+    ]
+    if not has_test:
+        run = dataclasses.replace(run, scores={"validation": run.scores["validation"]})
+    points = length_points(build_leaderboard([run]), samples)
+    own = {(run.length, 0.9)} if has_test else set()
+    assert {(x.place, x.score) for x in points} == {(256, 0.4)} | own

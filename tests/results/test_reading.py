@@ -154,6 +154,10 @@ MALFORMED = {
         replace_value("f1", "metric"),
         "scores of validation, test lack the main metric f1",
     ),
+    "resolved budget": (
+        replace_value({"training.steps": 0}, "resolved_budget", "changes"),
+        "steps must be at least 1, got 0; read it with the version",
+    ),
     "trial": (replace_value({}, "tuning", "trials", 0), "tuning.trials.0.changes is missing"),
 }
 

@@ -465,13 +465,19 @@ def test_steps_of_flops_budget_are_those_of_all_stages(tmp_path):
     assert list(check_budget(file)) == []
 
 
-def test_tokens_of_all_stages_are_counted():
-    """The first stage has a larger batch than the last one, which is the run's."""
+@pytest.mark.parametrize("share", [1.0, 0.75, 0.5, 0.25])
+def test_tokens_of_all_stages_are_counted(share):
+    """The first stage has a larger batch than the last one, which is the run's.
+
+    A training may end before its last step.
+    """
     experiment = get("smoke").experiment("listops", "linformer", 0)
     large = StageConfig(steps=1, changes={"training.batch_size": 320})
     config = replace_fields(experiment.config, {"training.stages": (large, StageConfig(steps=1))})
     record = with_counts(synthetic.record(dataclasses.replace(experiment, config=config)))
-    most = record.steps * (320 + 32) // 2 * record.length
+    half, steps = record.steps // 2, round(share * record.steps)
+    most = (min(steps, half) * 320 + max(steps - half, 0) * 32) * record.length
+    record = dataclasses.replace(record, steps=steps)
     for tokens, fields in ((most, []), (most + 1, ["tokens_per_second"])):
         one = dataclasses.replace(record, tokens_per_second=tokens / record.seconds)
         file = RecordFile(path=Path("file"), record=one)

@@ -76,7 +76,7 @@ def rerun(record: Path, paths: RunPaths, callback: GridCallback | None = None) -
     if "test" not in before.scores:
         raise DataError(f"{record.name} has no score on test to compare; name a finished run")
     check_registered(record, before)
-    experiment = _experiment(before, record.absolute().parents[2])
+    experiment = _experiment(before, record.absolute().parent.parent.parent)
     task = build(before.task, before.config.task.options)
     task.open(paths.cache, paths.data, callback.on_build)
     if reason := data_mismatch(before, task.checksum, record):

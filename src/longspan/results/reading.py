@@ -59,6 +59,10 @@ def load_result(path: Path) -> Result:
         raise DataError(f"{path}: {error}; {remedy}") from error
     if missing := [split for split, x in record.scores.items() if main.name not in x.metrics]:
         raise DataError(f"{path}: scores of {', '.join(missing)} lack the main metric {main.name}")
+    try:
+        record.effective_config.stages()
+    except LongspanError as error:
+        raise DataError(f"{path}: {error}; {record.remedy}") from error
     return record
 
 

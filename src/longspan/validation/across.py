@@ -38,9 +38,7 @@ def check_costs(files: Files) -> Iterator[Finding]:
             # Older records do not have every value.
             if (actual := getattr(record, name, None)) is not None:
                 yield from file.compare(name, actual, value)
-        # A training may end before its last step.
-        share = record.steps / config.training.steps
-        least, most = (round(share * bound) for bound in expected["tokens"])
+        least, most = _token_bounds(expected["stages"], record.steps)
         if not least <= _num_tokens(record) <= most:
             actual = f"{_num_tokens(record):,} tokens in the seconds of training"
             yield file.finding("tokens_per_second", actual, f"{least:,} to {most:,}")
@@ -59,17 +57,23 @@ def _derived_values(config: RunConfig) -> dict[str, Any]:
         "flops": forward_flops(config, task),
         "attended_pairs": attended_pairs(model, task.length),
     }
-    return {"record": record, "tokens": _token_bounds(config, task)}
+    return {"record": record, "stages": list(_stage_tokens(config, task))}
 
 
-def _token_bounds(config: RunConfig, task: Task) -> tuple[int, int]:
-    """Return the fewest and the most tokens that the stages of a training can have."""
-    least = most = 0
+def _stage_tokens(config: RunConfig, task: Task) -> Iterator[tuple[int, int, int]]:
+    """Yield the steps of each stage, and the fewest and the most tokens of one of them."""
     for stage, stage_task in stages_of(config, task):
-        examples = stage.training.steps * stage.training.batch_size
         longest = count_tokens(stage_task.input_shapes)
-        least += examples * (longest if stage_task.image_side else 1)
-        most += examples * longest
+        shortest, batch = longest if stage_task.image_side else 1, stage.training.batch_size
+        yield stage.training.steps, batch * shortest, batch * longest
+
+
+def _token_bounds(stages: Iterable[tuple[int, int, int]], steps: int) -> tuple[int, int]:
+    """Return the fewest and the most tokens of a training, which may end before its last step."""
+    least = most = 0
+    for planned, fewest, largest in stages:
+        done = min(planned, steps)
+        least, most, steps = least + done * fewest, most + done * largest, steps - done
     return least, most
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from longspan.report.numbers import count, duration, magnitude, memory
+from longspan.config.budget import UNITS
+from longspan.report.numbers import count
 from longspan.results import (
     BASELINE,
     PARAMETER_TOLERANCE,
@@ -21,11 +22,11 @@ from longspan.wording import device_text
 Data = tuple[str, int, str]  # task, version and checksum: scores on equal data are comparable
 T = TypeVar("T")
 Group = tuple[list[Result], list[Failure]]  # runs of one row
-BUDGETS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "seconds": ("training time", duration),
-    "flops": ("training FLOPs", magnitude),
-    "memory": ("memory per step", memory),
-    "microbatch": ("memory per micro-batch", memory),
+BUDGETS = {  # quantity and smallest unit
+    "seconds": ("training time", "s"),
+    "flops": ("training FLOPs", ""),
+    "memory": ("memory per step", "B"),
+    "microbatch": ("memory per micro-batch", "B"),
 }
 
 
@@ -48,12 +49,19 @@ def open_failures(results: Sequence[Result], failures: Iterable[Failure]) -> lis
 
 
 def budget_of(run: Result | Failure) -> str:
-    """Return the budget of a run as text; empty for equal steps."""
+    """Return the budget of a run as text; empty for equal steps.
+
+    Nothing is rounded, since runs with equal texts share a leaderboard.
+    """
     budget = run.config.budget
     if budget.limit is None:
         return ""
-    name, show = BUDGETS[budget.kind]
-    return f"{name} ({show(budget.limit)})"
+    name, smallest = BUDGETS[budget.kind]
+    for unit, size in sorted(UNITS[budget.kind].items(), key=lambda pair: -pair[1]):
+        number = f"{budget.limit / size:.6g}"
+        if unit and budget.limit >= size and float(number) * size == budget.limit:
+            return f"{name} ({number} {unit})"
+    return f"{name} ({str(budget).partition('=')[2]} {smallest}".rstrip() + ")"
 
 
 def data_of(run: Result) -> Data:

@@ -233,8 +233,11 @@ def _combine(parts: Sequence[Cost], *, is_one: bool) -> Cost:
 
 
 def examples_per_second(run: Result) -> float | None:
-    """Return the training examples per second."""
-    examples = run.steps * run.effective_config.training.batch_size
+    """Return the training examples per second; stages may have batches of their own."""
+    examples, left = 0, run.steps
+    for stage in run.effective_config.stages():
+        steps = min(left, stage.training.steps)
+        examples, left = examples + steps * stage.training.batch_size, left - steps
     return examples / run.seconds if run.seconds else None
 
 

@@ -145,8 +145,9 @@ def _family(row: Row) -> str | None:
 
 
 def _seed_scores(board: Leaderboard, row: Row) -> list[tuple[Metric, list[float]] | None]:
-    """Return the metric and the score of each seed, on each task and of each mean."""
-    tasks = [{x.seed: x.score("test") for x in row.runs(i)} for i in range(len(board.columns))]
+    """Return the metric and the test score of each seed, on each task and of each mean."""
+    runs = [[x for x in row.runs(i) if "test" in x.scores] for i in range(len(board.columns))]
+    tasks = [{x.seed: x.score("test") for x in of_task} for of_task in runs]
     return [
         *((x.metric, [*by_seed.values()]) for x, by_seed in zip(board.columns, tasks, strict=True)),
         *((x.metric, _means_by_seed([tasks[i] for i in x.columns], x)) for x in board.means),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from longspan.errors import OptionError
 from longspan.metrics import METRICS, Metric
-from longspan.report.leaderboard.values import Cell, Leaderboard
+from longspan.report.leaderboard.values import Cell, Leaderboard, Row
 from longspan.report.numbers import Number, magnitude, quotient, ratio, score, significant
 from longspan.report.statistics.intervals import mean
 from longspan.report.tables.columns import mean_score_on, mechanism_entry
@@ -225,7 +225,7 @@ def _row_comparisons(
                 interval=interval_text(cell.interval, column.metric)
                 if is_main and cell.interval
                 else "",
-                our_base=None if figure.metric else _our_base(board, i, cell, figure),
+                our_base=None if figure.metric else _our_base(board, i, row, figure),
                 ratio=quotient(value, figure.value)
                 if is_same and figure.quantity in _COMPARABLE
                 else None,
@@ -245,9 +245,11 @@ def _our_value(cell: Cell, figure: PublishedFigure) -> Number | None:
     return _column_of(figure).value(cell)  # type: ignore[return-value]
 
 
-def _our_base(board: Leaderboard, i: int, cell: Cell, figure: PublishedFigure) -> Number | None:
-    base = board.baseline.cells[i] if board.baseline else Cell()
-    same = base.cost.hardware == cell.cost.hardware
+def _our_base(board: Leaderboard, i: int, row: Row, figure: PublishedFigure) -> Number | None:
+    """Return our value of the baseline under the overrides of a row, or None."""
+    baseline = board.baseline_of(row)
+    base = baseline.cells[i] if baseline else Cell()
+    same = base.cost.hardware == row.cells[i].cost.hardware
     return _our_value(base, figure) if same or figure.quantity not in _ON_HARDWARE else None
 
 

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
+
 from longspan.report.leaderboard.values import Leaderboard, Row, RowGroup
 from longspan.report.numbers import metric_name, p_value, score_difference
 from longspan.report.statistics.contrasts import LEVEL, adjust_pairs
@@ -41,7 +43,6 @@ def _matrix(board: Leaderboard, group: RowGroup, i: int, ranked: Sequence[int]) 
     scored = {board.rows[at].label: n for n, at in enumerate(ranked) if board.rows[at].runs(i)}
     places = {label: n for label, n in scored.items() if (adjusted[n] < LEVEL).any()}
     rows = [row for row in group.ranked if row.label in places]
-    equal = [label for label in scored if label not in places]
     under = f", with {group.overrides}" if group.overrides else ""
 
     def entry(row: Row, at: int) -> Entry:
@@ -68,5 +69,13 @@ def _matrix(board: Leaderboard, group: RowGroup, i: int, ranked: Sequence[int]) 
         rows,
         metric=task.ranked_by,
         about=ABOUT if task.goal is None else _TIMES_ABOUT,
-        notes=[f"Not significantly different from any row: {', '.join(equal)}."] if equal else (),
+        notes=_notes({label: adjusted[n] for label, n in scored.items() if label not in places}),
     )
+
+
+def _notes(left_out: dict[str, np.ndarray]) -> list[str]:
+    """Return notes on the rows that differ from none, by label with their p of every pair."""
+    alone = [label for label, p in left_out.items() if np.isnan(p).all()]
+    equal = [label for label in left_out if label not in alone]
+    notes = {"Not significantly different from any row": equal, "Compared with no row": alone}
+    return [f"{text}: {', '.join(labels)}." for text, labels in notes.items() if labels]

@@ -16,8 +16,10 @@ from longspan.report.statistics.intervals import mean
 from longspan.report.tables.columns import measured_task_rows, mechanism_entry, score_entry
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import ROW, VARIANT, CrossEvaluation, Result
+from longspan.results.differences import differing_values
 
 STATE = "state"  # swept in place of an option: bytes of the decoding state
+_DATA = "data sha256"
 ABOUT = (
     "Mean test score over seeds of runs that differ in one option. Runs that differ in other "
     "options are other groups, those of other options of the mechanism other rows."
@@ -65,27 +67,29 @@ def sweep_points(board: Leaderboard, option: str | None) -> list[SweepPoint]:
     if option is None:
         return []
     cells = [cell for row in board.rows for cell in row.cells]
-    scored = [(run, _settings(run)) for x in cells for run in x.runs if "test" in run.scores]
+    scored = [
+        (run, settings)
+        for run in (run for x in cells for run in x.runs if "test" in run.scores)
+        if (settings := _settings(run)).get(option) is not None
+    ]
     floors = {run.stem: best_floor(cell.runs, "test") for cell in cells for run in cell.runs}
     points = []
     for task, of_task in group_runs(scored, lambda pair: pair[0].task):
         others = _varied_names(of_task, option, of_mechanism=False)
         for row, of_row in group_runs(of_task, lambda pair: pair[0].row_name):
-            # The options of a mechanism decide its state.
-            of_mechanism = [] if option == STATE else _varied_names(of_row, option, True)
+            of_mechanism = _varied_names(of_row, option, of_mechanism=True)
             points += [
                 SweepPoint(
                     group=", ".join(filter(None, (task, _label(settings, others)))),
                     row=" ".join(filter(None, (row, _label(settings, of_mechanism)))),
                     family=run.family,
-                    place=value if is_number(value) else value_text(value),
+                    place=x if is_number(x := settings[option]) else value_text(x),
                     score=run.score(),
                     floor=floor.value if (floor := floors[run.stem]) else None,
                     metric=run.main,
                     seed=run.seed,
                 )
                 for run, settings in of_row
-                if (value := settings.get(option)) is not None
             ]
     return points
 
@@ -100,9 +104,10 @@ def check_swept(runs: Iterable[Result], option: str) -> None:
 
 
 def _settings(run: Result) -> dict[str, Any]:
-    """Return the settings of a run by dotted name, and the bytes of its state."""
+    """Return the settings of a run by dotted name, the data, and the bytes of its state."""
     state = run.decoding_state and run.decoding_state.num_bytes
-    return {**run.overrides, **flatten(run.effective_config), STATE: state}
+    data = run.data_checksum[:8]
+    return {**run.overrides, **flatten(run.effective_config), _DATA: data, STATE: state}
 
 
 def _label(settings: dict[str, Any], names: Iterable[str]) -> str:
@@ -116,13 +121,33 @@ def _varied_names(
 
     Options that the swept one decides are left out, such as as many queries as pairs.
     """
-    names = {name for run, _ in runs for name in run.overrides} - {option, ROW, VARIANT}
+    names = {name for run, _ in runs for name in run.overrides} | _names_of_others(runs, option)
+    names -= {option, STATE, ROW, VARIANT}
     varied = []
     for name in (x for x in names if x.startswith("mechanism.") is of_mechanism):
         pairs = {(value_text(x.get(option)), value_text(x.get(name))) for _, x in runs}
         if len(pairs) > len({place for place, _ in pairs}):
             varied.append(name)
     return varied
+
+
+def _names_of_others(runs: Sequence[tuple[Result, dict[str, Any]]], option: str) -> set[str]:
+    """Return the settings in which runs differ that have equal overrides and values.
+
+    These are runs of two versions of the protocol, or on two versions of the data.
+    """
+
+    def key(pair: tuple[Result, dict[str, Any]]) -> tuple[str, str, str]:
+        run, settings = pair
+        return run.row_name, value_text(run.overrides), value_text(settings[option])
+
+    names: set[str] = set()
+    for _, group in group_runs(runs, key):
+        first, *others = ({**flatten(x.config), _DATA: x.data_checksum[:8]} for x, _ in group)
+        differing = {name for other in others for name in differing_values(first, other)}
+        # The data of another version of a task differs at every value.
+        names |= differing - {_DATA} or differing
+    return names
 
 
 def length_points(board: Leaderboard, evaluations: Sequence[CrossEvaluation]) -> list[SweepPoint]:
@@ -133,15 +158,19 @@ def length_points(board: Leaderboard, evaluations: Sequence[CrossEvaluation]) ->
     """
     at_lengths = [
         x
-        for x in evaluations
+        for x in sorted(evaluations, key=lambda x: x.score.num_examples)  # the largest sample
         if x.split == "test" and {*x.changed_options} - {"train", "validation"} == {"length"}
     ]
     points = []
     columns = range(len(board.columns))
     for line in (x for i in columns for x in measured_task_rows(board, i, at_lengths)):
-        runs = {run.stem: run for run in line.runs if "test" in run.scores}
+        runs = {run.stem: run for run in line.runs}
         scores = {(x.run_stem, x.length): x.value for x in line.item}
-        scores |= {(x.run_stem, x.trained_length): runs[x.run_stem].score() for x in line.item}
+        scores |= {
+            (x.run_stem, x.trained_length): runs[x.run_stem].score()
+            for x in line.item
+            if "test" in runs[x.run_stem].scores
+        }
         points += [
             SweepPoint(
                 group=line.task.label,
