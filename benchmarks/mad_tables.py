@@ -3,7 +3,7 @@
 python benchmarks/mad_tables.py
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -19,6 +19,8 @@ TITLES = {
     "noisy_recall": "noisy recall",
     "compression": "compression",
     "memorization": "memorization",
+    "fuzzy_recall": "fuzzy recall",
+    "copying": "copying",
 }
 ORDER = "noisy_recall"  # task whose mean orders the rows
 
@@ -46,13 +48,18 @@ def render(runs: Sequence[Result]) -> list[str]:
     rows = sorted({row for row, task in cells if task == ORDER}, key=merit, reverse=True)
     lines = [[f"`{row}`", *(cell(cells.get((row, task))) for task in TITLES)] for row in rows]
     first = {task: cells[BASELINE, task][0] for task in TITLES}
-    rules = [(first[task].rules or {}).get("test", {}).get("last value") for task in TITLES]
+    rules = [(first[task].rules or {}).get("test", {}) for task in TITLES]
     lines += [
-        ["last value", *("–" if x is None else f"{100 * x:.1f}" for x in rules)],
+        ["a rule", *(rule_cell(x) for x in rules)],
         ["a guess", *(f"{100 * first[task].chance:.1f}" for task in TITLES)],
     ]
     header = "| test accuracy, % | " + " | ".join(TITLES.values()) + " |"
     return table(header, "|---|" + "---:|" * len(TITLES), lines)
+
+
+def rule_cell(rules: Mapping[str, float]) -> str:
+    """Return the scores and names of the rules of a task."""
+    return ", ".join(f"{100 * score:.1f} ({name})" for name, score in rules.items()) or "–"
 
 
 def cell(runs: Sequence[Result] | None) -> str:

@@ -351,6 +351,53 @@ def test_table_of_mad_is_that_of_the_records(import_script):
     assert max(means.values()) - means["convolution"] < 5
 
 
+def test_selective_copying_and_fuzzy_recall_are_said_as_recorded(import_script):
+    tables = import_script("mad_tables")
+    cells = tables.read_runs(load_results([tables.RECORDS]))
+    copied = {row: [100 * x.score() for x in cells[row, "copying"]] for row, _ in cells}
+    frequent = 100 * cells["full", "copying"][0].rules["test"]["most frequent symbol"]
+    between = copied["gated_delta"] + copied["linear"]
+    for values in (copied["full"], between):
+        assert f"{min(values):.1f} to {max(values):.1f}" in PROSE
+    assert min(copied["full"]) > max(between)
+    assert min(between) > max(copied["local"]) + 5
+    assert f"most frequent symbol ({frequent:.1f})" in PROSE
+    assert max(copied["local"]) < frequent + 5
+    assert max(copied["convolution"]) < 100 / 14 + 1
+    fuzzy = sorted(100 * x.score() for x in cells["full", "fuzzy_recall"])
+    assert (
+        "{:.1f} to {:.1f} % with two seeds and learns it with the third, {:.1f}".format(*fuzzy)
+        in PROSE
+    )
+
+
+def test_spans_of_converged_models_are_those_of_the_records():
+    """One head of four is wider than uniform attention on ListOps, none is on Text."""
+    folder = ROOT / "results" / "lra-converged"
+    spans = {
+        task: json.loads(next((folder / task / "analysis").glob("*.json")).read_text())["spans"]
+        for task in ("listops", "text")
+    }
+    for measured in spans.values():
+        said = f"{measured['mean']['mean']:.1f} tokens"
+        assert said in PROSE
+    heads = [head["mean"] for layer in spans["listops"]["heads"] for head in layer]
+    wide, *rest = sorted(heads, reverse=True)
+    uniform = spans["listops"]["uniform"]
+    assert f"A head of the first layer has {wide:.1f}" in PROSE
+    assert f"{min(rest):.1f} to {max(rest):.1f}" in PROSE
+    assert wide > 1.3 * uniform
+    assert max(rest) < 1.05 * uniform
+    heads = [head["mean"] for layer in spans["text"]["heads"] for head in layer]
+    assert max(heads) < 1.05 * spans["text"]["uniform"]
+    (record,) = load_results([folder / "listops"])
+    first = record.rules["test"]["first operator"]
+    assert (
+        f"{100 * record.score():.1f} % (the rule that reads the first operator {100 * first:.1f})"
+        in PROSE
+    )
+
+
 def test_table_of_duplication_is_that_of_the_records(import_script):
     tables = import_script("duplication_tables")
     scores = tables.read_scores([tables.RECORDS])
