@@ -134,6 +134,16 @@ def test_published_splits_are_kept_and_their_leaks_reported(leaking):
     assert "| test in train | 6 | 2 | 1 |" in write_card(task, leaking.parent / "cache")
 
 
+@pytest.mark.parametrize("title", [False, True])
+def test_white_space_of_new_articles_is_collapsed_as_in_the_splits(title, nowhere):
+    task = opened(write(nowhere / "data"), length=4_000, title=title)
+    for row, text in enumerate(texts(task, "test")):
+        first, separator, rest = text.rpartition("\n")
+        assert bool(separator) == title
+        spaced = f" {first}{separator}" + rest.replace(" ", " \t\n ") + "\n"
+        assert np.array_equal(task.encode(spaced), task.dataset.splits["test"].tokens[row])
+
+
 def test_longer_articles_are_cut_and_counted(nowhere):
     task = opened(write(nowhere / "data"), length=200)
     full = opened(write(nowhere / "data"), length=10_000)

@@ -305,6 +305,11 @@ class Hyperpartisan(DocumentTask):
             },
         )
 
+    def encode(self, text: str) -> np.ndarray:
+        """Return the ids of a new article; a first line is its title where titles are read."""
+        lines = text.strip().split("\n", 1) if self.options.title else [text]
+        return super().encode("\n".join(" ".join(x.split()) for x in lines))
+
     def _choose_rows(
         self, source: HyperpartisanFiles, articles: Sequence[Article]
     ) -> dict[str, np.ndarray]:
