@@ -297,6 +297,15 @@ def test_flops_grow_as_claimed_and_match_counted_flops(name, causal, backend, ki
 
 
 @every_mechanism
+@pytest.mark.usefixtures("one_product")
+def test_sizes_beyond_the_length_add_no_flops(name, causal, backend):
+    """Default sizes are those of long inputs."""
+    sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": 20}
+    attention = build(name, causal=causal, backend=backend, **sizes).double()
+    assert HEADS * attention.flops(20, HEAD_DIM) <= 1.5 * count_flops(attention, 20, {}) / 2
+
+
+@every_mechanism
 def test_values_may_be_wider_or_narrower_than_keys(name, causal, backend):
     attention = build_small(name, causal, backend)
     for E in (1, 5, 13):

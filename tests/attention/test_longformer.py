@@ -323,6 +323,25 @@ def test_first_global_equals_a_mask_of_the_first_tokens(causal, projections, cou
         assert_near(out, own, "reference")
 
 
+@full_and_causal
+@pytest.mark.parametrize("projections", [False, True])
+@pytest.mark.parametrize("count", [1, 3, 20])
+def test_global_rows_without_keys_are_zero(causal, projections, count):
+    """Hidden keys leave rows of the first tokens empty; few rows have a body of their own."""
+    T, x = 24, states(24).requires_grad_()
+    torch.manual_seed(3)
+    attention = longformer(causal, first_global=count, global_projections=projections, window=4)
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            parameter += torch.randn_like(parameter)
+    key_mask = torch.arange(T) >= torch.tensor([0, 5, T])[:, None]
+    masks = {"key_mask": key_mask, "layer_input": layer_input(x) if projections else None}
+    out = attention(*qkv(T), **masks)
+    assert_near(out, reference_copy(attention)(*qkv(T), **masks), "reference")
+    empty = (key_mask.cumsum(1) if causal else key_mask.sum(1, keepdim=True).expand(-1, T)) == 0
+    assert not out.movedim(1, 2)[empty].any()
+
+
 def test_first_step_with_some_global_tokens_only_is_refused():
     attention = longformer(True, first_global=5, global_projections=True, window=4)
     with pytest.raises(InputError, match=r"first step must have all 5 global tokens.*got T=4"):

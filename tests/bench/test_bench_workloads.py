@@ -98,6 +98,33 @@ def test_tied_weights_stay_tied_and_gradients_are_freed():
     assert all(p.grad is None for p in layer.attention.parameters())
 
 
+def leaves_of(out):
+    """Return the tensors that receive gradients from an output."""
+    nodes, found = [out.grad_fn], {}
+    while nodes:
+        node = nodes.pop()
+        if node is not None and node not in found:
+            found[node] = getattr(node, "variable", None)
+            nodes += [x for x, _ in node.next_functions]
+    return [x for x in found.values() if x is not None]
+
+
+@pytest.mark.parametrize("scope", ["operator", "layer"])
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_training_keeps_no_gradient(monkeypatch, name, scope):
+    """Those that stay are added up in every pass, and take the memory of other workloads."""
+    leaves, backward = [], torch.Tensor.backward
+
+    def record(out, grad):
+        leaves.extend(leaves_of(out))
+        backward(out, grad)
+
+    monkeypatch.setattr(torch.Tensor, "backward", record)
+    make_workload(case(mechanism=name, scope=scope, work="training"), SIZES, CPU).call()
+    assert leaves
+    assert [tuple(x.shape) for x in leaves if x.grad is not None] == []
+
+
 def test_training_changes_a_model_and_inference_does_not():
     for work, changes in (("training", True), ("inference", False), ("forward", False)):
         workload = make_workload(case(scope="model", work=work), SIZES, CPU)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from longspan.errors import OptionError
 from longspan.tasks import SPLITS, TASKS, build
 from longspan.tasks.data_cards import is_generated
 
@@ -28,6 +29,8 @@ CASES = {
     "memorization": ({"length": 20}, "generating Memorization", None),
     "listops": (TREES, "generating ListOps", None),
 }
+# Options with which few tokens suffice.
+SHORT = {name: {} for name in CASES} | {"recall": {"pairs": 1}, "copying": {"count": 1}}
 every_case = pytest.mark.parametrize("name", CASES)
 
 
@@ -52,6 +55,22 @@ def test_splits_have_the_requested_sizes_and_share_no_example(tmp_path, name):
     assert calls[-1][0].startswith(CASES[name][1])
     assert calls[-1][1:] == (370, 370)
     assert [done for _, done, _ in calls] == sorted({done for _, done, _ in calls})
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - {"listops"}))
+def test_shortest_example_has_a_target(tmp_path, name):
+    """A length at which no token is scored would only fail after training."""
+    for length in range(1, 20):
+        try:
+            task = build(
+                name, {"train": 1, "validation": 1, "test": 1, "length": length} | SHORT[name]
+            )
+        except OptionError:
+            continue
+        task.open(tmp_path)
+        assert all(task.dataset.splits[split].targets.values.any() for split in SPLITS)
+        return
+    raise AssertionError("no length is accepted")
 
 
 @every_case

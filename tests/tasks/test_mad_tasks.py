@@ -89,6 +89,7 @@ def test_compression_reads_the_state_of_the_marker_alone(tmp_path):
         ("duplication", {"length": 33}, "expected an even number of 4 or more"),
         ("duplication", {"symbols": 66_000}, "lower symbols"),
         ("compression", {"symbols": 66_000}, "lower symbols"),
+        ("compression", {"length": 1}, "expected 2 or more"),
     ],
     ids=str,
 )

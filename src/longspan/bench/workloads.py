@@ -125,7 +125,11 @@ def _operator(case: Case, sizes: Sizes, device: torch.device) -> Workload:
         return Workload(_inference(step), attention, None, traffic)
     traffic = (tensors * q.numel() + num_parameters) * itemsize
     run = functools.partial(attention, q, k, v, mask, layer_input=source)
-    call = _pass(case, run, (q, k, v, *attention.parameters()), torch.randn_like(v))
+    inputs = [q, k, v, *attention.parameters()]
+    if source is not None:
+        maps = [x for x in (layer.query, layer.key) if x is not None]
+        inputs += [source.states, *(weight for x in maps for weight in x.parameters())]
+    call = _pass(case, run, tuple(inputs), torch.randn_like(v))
     return Workload(call, attention, _of_training(case, flops), _of_training(case, traffic))
 
 

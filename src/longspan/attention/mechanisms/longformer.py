@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention.base import register
-from longspan.attention.masking import masked_softmax
+from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.blocks import pattern_rows, tokens_with_full_rows
 from longspan.attention.ops.dilation import LAYERED, make_dilated_window
 from longspan.attention.ops.global_tokens import (
@@ -228,7 +228,8 @@ class GlobalProjections(nn.Module):
         scores = scores + (q * D**-0.5 * key_bias).sum(-1, keepdim=True)
         weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
         mixed = (weights.to(x.dtype).flatten(1, 2) @ x).unflatten(1, (H, G))
-        return torch.einsum("bhgw,hdw->bhgd", mixed, value) + value_bias
+        out = torch.einsum("bhgw,hdw->bhgd", mixed, value) + value_bias
+        return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
 
     def _project(self, projection: nn.Module, x: Tensor) -> Tensor:
         """Project (B, P, W) to heads (B, H, P, D), in the dtype of x."""

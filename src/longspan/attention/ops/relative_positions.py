@@ -368,6 +368,7 @@ class RelativeAttention(SegmentAttention):
         widths = self.segment_widths(T)
         total = sum(size * (size + past) for size, past in widths)
         behind = total if self.causal else total + sum(size * size for size, _ in widths)
-        distances = max(size + past for size, past in widths) + (not self.causal) * self.segment
+        distances = max(size + past for size, past in widths)
+        distances += (not self.causal) * max(size for size, _ in widths)
         project = 2 * distances * head_dim * self.position.shape[-1]
         return 4 * total * head_dim + 2 * behind * head_dim + project

@@ -13,6 +13,7 @@ from pydantic import PositiveInt
 
 from longspan.config import Length, NumExamples, setting, settings
 from longspan.data.sampling import CHUNK_SIZE, TokensAndTargets, check_vocab_size
+from longspan.errors import OptionError
 from longspan.tasks.base import Split
 from longspan.tasks.info import TaskInfo, published_scores
 from longspan.tasks.registry import register
@@ -34,9 +35,11 @@ class CompressionOptions(GeneratedOptions):
         """Check the difficulty.
 
         Raises:
-            OptionError: there are too many symbols.
+            OptionError: there are too many symbols, or none is before the marker.
         """
         check_vocab_size(FIRST_SYMBOL + self.symbols, "symbols")
+        if self.length < 2:
+            raise OptionError(f"length={self.length}; expected 2 or more, a symbol and the marker")
 
 
 @register
