@@ -8,6 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_transformers import MODELS, SIZES
 from transformers import (
+    CONFIG_MAPPING,
+    AutoModel,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     BartConfig,
     BartModel,
@@ -410,6 +413,27 @@ def test_cross_attention_and_bias_of_the_model():
         longspan.swap(t5, "performer")
     longspan.swap(t5, "local", window=20)
     torch.testing.assert_close(t5(IDS)[0], expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["bart", "m2m_100", "marian", "mbart", "pegasus", "t5", "umt5"])
+@pytest.mark.parametrize("auto", [AutoModel, AutoModelForSeq2SeqLM])
+def test_encoder_decoders_are_swapped(kind, auto):
+    """Dummy inputs of some classes, such as that of NLLB, have none of the decoder."""
+    sizes = {"num_layers": 1, "num_decoder_layers": 1, "num_heads": 4, "d_kv": 8, "d_ff": 24}
+    if not kind.endswith("t5"):
+        each = {"layers": 1, "attention_heads": 4, "ffn_dim": 24}
+        sizes = {f"{part}_{x}": y for part in ("encoder", "decoder") for x, y in each.items()}
+    tokens = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 2}
+    config = CONFIG_MAPPING[kind](vocab_size=40, d_model=32, **sizes, **tokens)
+    torch.manual_seed(0)
+    model = auto.from_config(config).eval()
+    expected = model(IDS, decoder_input_ids=IDS.flip(1))[0]
+    report = longspan.swap(model, "full")
+    assert len(report.swapped) == 3
+    torch.testing.assert_close(model(IDS, decoder_input_ids=IDS.flip(1))[0], expected)
+    if auto is AutoModel:
+        assert len(longspan.swap(model.get_encoder(), "full").swapped) == 1
 
 
 def test_dropout_of_the_model_drops_weights_of_the_mechanism():

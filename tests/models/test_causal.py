@@ -201,6 +201,14 @@ def test_prompts_in_chunks_generate_what_whole_prompts_do(name):
     assert model.generate(ids, **options, **PREFILL).equal(whole)
 
 
+def test_guidance_reads_its_second_text_through_a_state(name):
+    """transformers compares with the text that begins at the last token of the prompt."""
+    model, ids = speaker(name), tokens(2, 9)
+    options = {"max_new_tokens": 8, "do_sample": False, "guidance_scale": 1.5}
+    found, expected = (model.generate(ids, use_cache=x, **options) for x in (True, False))
+    assert found.equal(expected)
+
+
 @pytest.mark.parametrize("name", [*LAYERED, "local", "sparse_transformer", "transformer_xl"])
 def test_embeddings_generate_what_their_tokens_do(name):
     model, ids = speaker(name), tokens(2, 9)

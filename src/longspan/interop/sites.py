@@ -5,6 +5,7 @@ import contextvars
 import dataclasses
 import functools
 from collections.abc import Iterator
+from inspect import signature
 from typing import Any, cast
 
 import torch
@@ -102,7 +103,7 @@ def find_sites(model: PreTrainedModel) -> list[Site]:
     outputs_token = _OUTPUTS.set({})
     try:
         with _probing(base), torch.no_grad():
-            base(**{name: x.to(base.device) for name, x in base.dummy_inputs.items()})
+            base(**_dummy_inputs(base))
         calls = _CALLS.get()
     except (AttributeError, TypeError, ValueError, IndexError, RuntimeError) as error:
         raise InputError(
@@ -120,6 +121,14 @@ def find_sites(model: PreTrainedModel) -> list[Site]:
             f"no attention module of {type(model).__name__} calls transformers' AttentionInterface"
         )
     return sites
+
+
+def _dummy_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Return transformers' dummy inputs, and those of a decoder that it leaves out."""
+    inputs = {name: x.to(model.device) for name, x in model.dummy_inputs.items()}
+    if "input_ids" in inputs and "decoder_input_ids" in signature(model.forward).parameters:
+        inputs.setdefault("decoder_input_ids", inputs["input_ids"])
+    return inputs
 
 
 @contextlib.contextmanager

@@ -300,6 +300,10 @@ class OutputWithCache(ModelOutput):
         """State for the next tokens, under its name in transformers before 5.24."""
         return self.cache
 
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a field or the default; guidance of `generate` asks so for the state."""
+        return super().get("cache" if key == "past_key_values" else key, default)
+
 
 def takes_past_key_values(forward: Callable[Inputs, Result]) -> Callable[Inputs, Result]:
     """Let a `forward` take `cache` under its name in transformers before 5.24 as well."""

@@ -3,6 +3,9 @@
 import re
 from pathlib import Path
 
+import pytest
+from transformers import CONFIG_MAPPING
+
 from longspan.models.conversion.families import FAMILIES
 
 RECIPE = Path(__file__).parents[3] / "docs" / "recipes" / "longify-a-checkpoint.md"
@@ -42,3 +45,13 @@ def test_every_family_has_its_classes():
         assert NAMES[family.base.__name__] in classes, kind
         if family.architectures:
             assert classes == {NAMES[cls.__name__] for cls in family.architectures}, kind
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_every_family_reads_a_configuration_of_defaults(kind):
+    """Fields of `config.json` that a class of transformers does not declare may be missing."""
+    family, config = FAMILIES[kind], CONFIG_MAPPING[kind]()
+    fields = family.own_fields(config)
+    assert fields["vocab_size"] == config.vocab_size
+    given = CONFIG_MAPPING[kind](bos_token_id=7)
+    assert family.own_fields(given).get("bos_token_id", 7) == 7

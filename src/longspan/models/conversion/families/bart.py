@@ -171,10 +171,17 @@ def _pegasus_computed(config: Any) -> dict[str, Tensor]:
     return {f"{part}embed_positions.weight": table for part in (ENCODER, DECODER)}
 
 
+def _pegasus_derived(config: Any) -> dict[str, Any]:
+    return {**_bart_derived(config), "bos_token_id": getattr(config, "bos_token_id", None)}
+
+
 _PEGASUS = dataclasses.replace(
     BART,
     model_types=("pegasus",),
+    # Its configuration need not have this field.
+    fields={ours: theirs for ours, theirs in BART.fields.items() if ours != "bos_token_id"},
     constants={**BART.constants, "norm": "pre"},
+    derived=_pegasus_derived,
     weights=_mbart_weights,
     positions="sinusoidal",
     position_rows=lambda config: config.max_position_embeddings,
