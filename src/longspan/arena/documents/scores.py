@@ -145,13 +145,13 @@ def check_threshold(threshold: float) -> None:
 
 
 @torch.no_grad()
-def predict_split(run: FinishedRun, split: Split, batch_size: int | None = None) -> np.ndarray:
+def predict_split(run: FinishedRun, split: Split) -> np.ndarray:
     """Return the probabilities of the classes, (N, C), or the numbers, (N,), of a split's texts."""
     task = run.task
     assert isinstance(task, OwnTexts)
     rows = np.arange(task.size(split))
     logits = torch.zeros(len(rows), task.num_classes, dtype=torch.float64)
-    with run.evaluating(split, batch_size) as (model, where):
+    with run.evaluating(split) as (model, where):
         model.eval()
         for batch in task.batches(split, batch_size=where["batch_size"], rows=rows):
             output = model(**model_inputs(model, batch.inputs, where["device"]))
