@@ -156,8 +156,12 @@ def test_encoder_of_transformers_is_extended_to_the_documents(cli, tmp_path, pla
     assert "full" in {x.mechanism for x in load_results([tmp_path / "runs" / "finetune"])}
 
 
-@pytest.mark.parametrize("start", ["new", "transformers", "longspan"])
-def test_settings_that_name_the_only_task_are_those_of_the_command(cli, tmp_path, places, start):
+@pytest.mark.parametrize(
+    ("start", "length"), [("new", 600), ("transformers", 1_024), ("longspan", 24)]
+)
+def test_settings_that_name_the_only_task_are_those_of_the_command(
+    cli, tmp_path, places, start, length
+):
     """`long.length` made the head of --compare the whole text; checkpoints had another length."""
     rows = [(f"{text} " + "word " * 600, label) for text, label, _ in reviews(40)]
     path = write_csv(tmp_path / "long.csv", rows, HEADER[:2])
@@ -174,11 +178,10 @@ def test_settings_that_name_the_only_task_are_those_of_the_command(cli, tmp_path
         out, _ = cli.done(*words, *given, *places, "--dry-run", "--json")
         return [run["name"] for run in json.loads(out)["runs"]]
 
-    for field in ("length=1024", "length=24") if start != "new" else ("length=600",):
-        expected = plan(f"task.{field}")
-        assert plan(f"long.{field}") == plan(f"long.task.{field}") == expected
-        assert plan("task.length=16", f"long.{field}") == expected
-        assert len(set(expected)) == len(expected)
+    expected = plan(f"task.length={length}")
+    assert plan(f"long.length={length}") == plan(f"long.task.length={length}") == expected
+    assert plan("task.length=16", f"long.length={length}") == expected
+    assert len(set(expected)) == len(expected)
     if start == "new":
         command = (*words, *places, "--dry-run", "--set", "long.pooling=max")
         check_rejected(cli(*command), "--compare sets model.pooling in some of its rows")
