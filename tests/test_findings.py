@@ -372,11 +372,11 @@ def test_selective_copying_and_fuzzy_recall_are_said_as_recorded(import_script):
 
 
 def test_spans_of_converged_models_are_those_of_the_records():
-    """One head of four is wider than uniform attention on ListOps, none is on Text."""
+    """One head of four is wider than uniform attention on ListOps, none on Text; Image mixes."""
     folder = ROOT / "results" / "lra-converged"
     spans = {
         task: json.loads(next((folder / task / "analysis").glob("*.json")).read_text())["spans"]
-        for task in ("listops", "text")
+        for task in ("listops", "text", "image")
     }
     for measured in spans.values():
         said = f"{measured['mean']['mean']:.1f} tokens"
@@ -390,6 +390,12 @@ def test_spans_of_converged_models_are_those_of_the_records():
     assert max(rest) < 1.05 * uniform
     heads = [head["mean"] for layer in spans["text"]["heads"] for head in layer]
     assert max(heads) < 1.05 * spans["text"]["uniform"]
+    layers = [layer["mean"] for layer in spans["image"]["layers"]]
+    assert "{:.1f} in the first layer, {:.1f} in the second".format(*layers) in PROSE
+    assert layers[0] < 0.8 * spans["image"]["uniform"] < layers[1]
+    (image,) = load_results([folder / "image"])
+    centroid = image.rules["test"]["nearest centroid"]
+    assert f"{100 * image.score():.1f} % (nearest centroid {100 * centroid:.1f})" in PROSE
     (record,) = load_results([folder / "listops"])
     first = record.rules["test"]["first operator"]
     assert (

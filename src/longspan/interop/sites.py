@@ -162,6 +162,10 @@ def _probing(model: PreTrainedModel) -> Iterator[None]:
 def set_implementation(model: PreTrainedModel, name: str) -> None:
     """Set the attention implementation, and raise InputError if the model has no choice of one."""
     model.set_attn_implementation(name)
+    # transformers 5.17 leaves out stacks that copy the configuration of the whole, as those of T5.
+    for part in model.modules():
+        if isinstance(part, PreTrainedModel) and type(part.config) is type(model.config):
+            part.config._attn_implementation = model.config._attn_implementation
     if model.config._attn_implementation != name:
         raise InputError(
             f"{type(model).__name__} does not use transformers' AttentionInterface, so its "
