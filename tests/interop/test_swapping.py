@@ -1,7 +1,6 @@
 """Mechanisms with parameters inside models of transformers."""
 
 import copy
-import inspect
 import json
 
 import pytest
@@ -429,8 +428,9 @@ def test_encoder_decoders_are_swapped(kind, auto):
     config = CONFIG_MAPPING[kind](vocab_size=40, d_model=32, **sizes, **tokens)
     torch.manual_seed(0)
     model = auto.from_config(config).eval()
-    if not hasattr(inspect.getmodule(type(model)), "ALL_ATTENTION_FUNCTIONS"):
-        pytest.skip(f"{kind} of this transformers does not call AttentionInterface")
+    if kind == "umt5":
+        reason = "UMT5 of transformers 5.17 calls its attention in a way that is refused"
+        pytest.importorskip("transformers", minversion="5.23", reason=reason)
     expected = model(IDS, decoder_input_ids=IDS.flip(1))[0]
     report = longspan.swap(model, "full")
     assert len(report.swapped) == 3
