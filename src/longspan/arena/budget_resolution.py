@@ -2,7 +2,7 @@
 
 import bisect
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,9 @@ def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> 
     return _of_steps(experiment, costs, cost, "seconds")
 
 
-def _of_steps(experiment: Experiment, costs: list, cost: str, unit: str) -> ResolvedBudget:
+def _of_steps(
+    experiment: Experiment, costs: Sequence[float], cost: str, unit: str
+) -> ResolvedBudget:
     """Return a budget's steps; refuse none, and more than a configuration may have.
 
     Args:
@@ -118,7 +120,7 @@ def _of_steps(experiment: Experiment, costs: list, cost: str, unit: str) -> Reso
         )
     measurements: dict[str, Any] = {f"{unit}_per_step": mean_cost(training, costs, steps)}
     if training.stages:
-        measurements["stages"] = costs
+        measurements["stages"] = [*costs]
     return ResolvedBudget(changes=scale_steps(training, steps), measurements=measurements)
 
 
