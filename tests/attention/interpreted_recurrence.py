@@ -15,6 +15,7 @@ from contract import (
     run_with_gradients,
     second_derivatives,
 )
+from interpreter import patch_language_once
 from layouts import LAYOUTS, contiguous
 from torch.nn.functional import normalize
 
@@ -22,6 +23,8 @@ from longspan.attention import build
 from longspan.attention.kernels import recurrence as kernels
 from longspan.attention.kernels.triton import launches, recurrence_launches
 from longspan.attention.ops.recurrence import mix
+
+patch_language_once()
 
 D = 8
 NAMES = ("retention", "ssd", "gated_linear", "delta", "gated_delta", "kimi_delta")

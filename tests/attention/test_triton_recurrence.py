@@ -17,7 +17,7 @@ NAMES = ("retention", "ssd", "gated_linear", "delta", "gated_delta", "kimi_delta
 
 
 @needs_triton
-@pytest.mark.timeout(900)  # a minute of one core
+@pytest.mark.timeout(900)  # half a minute of one core
 def test_interpreted_kernels_equal_the_engine():
     """Own process: the interpreter is chosen when triton is imported."""
     pytest.importorskip(

@@ -7,11 +7,14 @@ The interpreter takes milliseconds for an operation: sizes are a few chunks of 1
 import pytest
 import torch
 from contract import TOLERANCE, assert_near, gradients, qkv, reference_copy, second_derivatives
+from interpreter import patch_language_once
 from layouts import LAYOUTS, contiguous
 
 from longspan.attention import build
 from longspan.attention.kernels import linear as kernels
 from longspan.attention.kernels.triton import launches
+
+patch_language_once()
 
 pytestmark = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 FLOAT64 = torch.float64
