@@ -248,7 +248,6 @@ class Coreference(PieceTask):
         source=f"CoNLL-2012, Pradhan et al. 2012, {conll.URL}, from OntoNotes 5 (LDC2013T19)",
         license="LDC user agreement (OntoNotes 5); not for redistribution",
         sizes={"train": 2_802, "validation": 343, "test": 348},
-        vocab_size=259,
         num_classes=len(GENRES),
         metrics=("conll_f1", "muc_f1", "b_cubed_f1", "ceaf_f1"),
         head="coreference",

@@ -25,7 +25,6 @@ from longspan.data.cache import BuildOutput
 from longspan.data.json_files import load_json
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.data.sources.text import explain_damage, open_packed
-from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import DataError, MissingSourceError
 from longspan.tasks.base import HELD_OUT, SPLITS, ProgressCallback, Split
 from longspan.tasks.documents.documents import (
@@ -247,7 +246,6 @@ class Hyperpartisan(DocumentTask):
         checksum="bbabd848f66ddd102651745930b50c41a11ade8d2a9273a6bd6b2db1e0642229",
         license="CC BY 4.0",
         sizes={"train": 515, "validation": 65, "test": 65},
-        vocab_size=ByteTokenizer.vocab_size,
         num_classes=2,
         metrics=("accuracy", "f1"),
         chance=0.5,

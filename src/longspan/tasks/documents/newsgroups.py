@@ -23,7 +23,6 @@ from longspan.config import setting, settings
 from longspan.data import archives
 from longspan.data.cache import BuildOutput
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
-from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import DataError, MissingSourceError
 from longspan.files import file_sha256
 from longspan.tasks.base import SPLITS, ProgressCallback
@@ -217,7 +216,6 @@ class Newsgroups(DocumentTask):
         source=f"20 Newsgroups, split by date, {URL}",
         license="none stated",
         sizes={"train": 10_184, "validation": 1_130, "test": 7_532},
-        vocab_size=ByteTokenizer.vocab_size,
         num_classes=len(GROUPS),
         metrics=("accuracy",),
         chance=1 / len(GROUPS),

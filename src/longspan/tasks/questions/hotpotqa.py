@@ -450,7 +450,6 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         summary="Answer a question from two of ten paragraphs, and name the supporting sentences.",
         source=f"HotpotQA 1.1, Yang et al. 2018, {URL}",
         license="CC BY-SA 4.0",
-        vocab_size=259,
         num_classes=_NUM_CLASSES,
         metrics=(
             *("joint_f1", "joint_exact_match", "token_f1", "exact_match"),

@@ -334,7 +334,6 @@ def _make(folder: Path, description: QuestionsDescription) -> type[Task]:
         description,
         description.files[SPLITS[TRAIN]],
         summary="Mark the answer to a question in a document.",
-        vocab_size=Squad.info.vocab_size,
         num_classes=Squad.info.num_classes,
         metrics=Squad.info.metrics,
         head=Squad.info.head,

@@ -222,7 +222,6 @@ class Squad(QuestionTask):
         summary="Mark the answer to a question in a paragraph, or in a whole article.",
         source="SQuAD 1.1, Rajpurkar et al. 2016, https://rajpurkar.github.io/SQuAD-explorer",
         license="CC BY-SA 4.0",
-        vocab_size=259,
         num_classes=8,
         metrics=_METRICS,
         head="question_answering",

@@ -305,7 +305,6 @@ class TriviaQA(QuestionTask):
         summary="Find the answer to a trivia question in long documents.",
         source=f"TriviaQA 1.0, Joshi et al. 2017, {URL}",
         license="none stated for the questions; documents have the licenses of their sites",
-        vocab_size=259,
         num_classes=8,
         metrics=("token_f1", "exact_match"),
         head="question_answering",
