@@ -32,7 +32,7 @@ from longspan.tasks.lra import aan
 from longspan.tasks.lra import text as imdb
 from longspan.tasks.questions import hotpotqa
 from longspan.tasks.ranking import beir_files as beir
-from longspan.tasks.ranking.dpr_files import DprFiles
+from longspan.tasks.ranking.dpr_files import read_articles
 from longspan.tasks.source_report import Report
 from longspan.tasks.summaries import papers
 from longspan.training.checkpoint_folder import read_config
@@ -66,7 +66,7 @@ def read_splits(path):
 
 
 def read_passages(path):
-    list(DprFiles(passages=path, judgments={}).read_documents())
+    list(read_articles(path))
 
 
 def with_config(read):
