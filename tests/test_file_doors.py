@@ -18,6 +18,7 @@ from longspan.arena.saved_checkpoint import open_checkpoint
 from longspan.cli.generating import _read_prompt
 from longspan.data import archives, json_files, store
 from longspan.data.imports.stored import load_table
+from longspan.data.source_files import SourceFiles
 from longspan.data.sources.documents import CorpusSource
 from longspan.data.sources.table import read_table
 from longspan.data.sources.text import FileFormat, ReadingReport
@@ -60,9 +61,7 @@ def read_member(path):
 
 def read_splits(path):
     files = {"splits": (path,)}
-    hyperpartisan.read_published_splits(
-        hyperpartisan.HyperpartisanFiles(form="XML", path=path.parent, files=files)
-    )
+    hyperpartisan.read_published_splits(SourceFiles(form="XML", path=path.parent, files=files))
 
 
 def read_passages(path):

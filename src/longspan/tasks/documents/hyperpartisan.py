@@ -68,18 +68,7 @@ class Article:
     publisher: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class HyperpartisanFiles(SourceFiles):
-    """One copy: articles, ground_truth, and splits if the published splits are there."""
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """Checksums of the unpacked XML files."""
-        parts = ("articles", "ground_truth")
-        return {x: hashlib.sha256(_unpack(self.firsts[x])).hexdigest() for x in parts}
-
-
-def find(data: Path | None) -> HyperpartisanFiles:
+def find(data: Path | None) -> SourceFiles:
     """Find a copy of the data set.
 
     Args:
@@ -96,7 +85,7 @@ def find(data: Path | None) -> HyperpartisanFiles:
             files = {"articles": (articles,), "ground_truth": (truth,)}
             if (splits := folder / _SPLITS).exists():
                 files["splits"] = (splits,)
-            return HyperpartisanFiles(form="XML", path=folder, files=files)
+            return SourceFiles(form="XML", path=folder, files=files)
     raise MissingSourceError(
         f"Hyperpartisan is not here (searched {format_paths(paths)}); download the two "
         f"training-byarticle files of {URL} to FOLDER and run `longspan data build hyperpartisan "
@@ -104,7 +93,7 @@ def find(data: Path | None) -> HyperpartisanFiles:
     )
 
 
-def read(source: HyperpartisanFiles) -> list[Article]:
+def read(source: SourceFiles) -> list[Article]:
     """Return the articles by id.
 
     Raises:
@@ -132,7 +121,7 @@ def read(source: HyperpartisanFiles) -> list[Article]:
     return [by_id[number] for number in sorted(by_id)]
 
 
-def read_published_splits(source: HyperpartisanFiles) -> dict[str, np.ndarray]:
+def read_published_splits(source: SourceFiles) -> dict[str, np.ndarray]:
     """Return the article ids of each split of Longformer's experiments, in their order.
 
     Raises:
@@ -267,11 +256,14 @@ class Hyperpartisan(DocumentTask):
 
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the checksums of the articles and labels, and the published splits."""
-        source = find(data)
+        source, parts = find(data), ("articles", "ground_truth")
+        origin: dict[str, Any] = {
+            x: hashlib.sha256(_unpack(source.firsts[x])).hexdigest() for x in parts
+        }
         if self.options.split == "clean":
-            return source.origin
+            return origin
         splits = read_published_splits(source)
-        return {**source.origin, "splits": {split: x.tolist() for split, x in splits.items()}}
+        return {**origin, "splits": {split: x.tolist() for split, x in splits.items()}}
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
@@ -309,7 +301,7 @@ class Hyperpartisan(DocumentTask):
         return super().encode("\n".join(" ".join(x.split()) for x in lines))
 
     def _choose_rows(
-        self, source: HyperpartisanFiles, articles: Sequence[Article]
+        self, source: SourceFiles, articles: Sequence[Article]
     ) -> dict[str, np.ndarray]:
         """Return the rows of each split, of published ones in their order."""
         if self.options.split == "clean":

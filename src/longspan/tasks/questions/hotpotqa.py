@@ -41,7 +41,6 @@ from torch import Tensor
 
 from longspan.config import Length, setting, settings
 from longspan.data.json_files import (
-    JsonFiles,
     field,
     find_json_files,
     load_json,
@@ -50,6 +49,7 @@ from longspan.data.json_files import (
 )
 from longspan.data.own_splits import VALIDATION
 from longspan.data.parquet import SUFFIX
+from longspan.data.source_files import SourceFiles
 from longspan.errors import DataError
 from longspan.files import file_sha256
 from longspan.metrics import Metric
@@ -465,7 +465,7 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         ),
     )
 
-    def find_source(self, data: Path | None) -> JsonFiles:
+    def find_source(self, data: Path | None) -> SourceFiles:
         """Return the files of training and development."""
         splits = ("train", "validation")
         return find_json_files(data, FILES, self.info.name, "hotpotqa", splits)

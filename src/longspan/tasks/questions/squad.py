@@ -21,7 +21,6 @@ from typing import Any, ClassVar, Literal, get_args
 
 from longspan.config import setting, settings
 from longspan.data.json_files import (
-    JsonFiles,
     field,
     find_json_files,
     load_json,
@@ -29,6 +28,7 @@ from longspan.data.json_files import (
 )
 from longspan.data.own_splits import TEST, VALIDATION
 from longspan.data.parquet import SUFFIX
+from longspan.data.source_files import SourceFiles
 from longspan.errors import DataError, MissingSourceError
 from longspan.metrics import Metric, get_metric
 from longspan.metrics.answers import (
@@ -248,7 +248,7 @@ class Squad(QuestionTask):
             else normalize_answer(answer, language)
         )
 
-    def find_source(self, data: Path | None) -> JsonFiles:
+    def find_source(self, data: Path | None) -> SourceFiles:
         """Return the files of questions, of all splits."""
         return find_json_files(data, self.files, self.info.name, "squad", self.hub_splits)
 
@@ -297,7 +297,7 @@ class Xquad(Squad):
         ),
     )
 
-    def find_source(self, data: Path | None) -> JsonFiles:
+    def find_source(self, data: Path | None) -> SourceFiles:
         """Return the file of questions in the language.
 
         Raises:

@@ -68,15 +68,6 @@ class TriviaQAFiles(SourceFiles):
 
     domain: Domain
 
-    @property
-    def origin(self) -> dict[str, Any]:
-        """Domain, names and sizes of the files of questions, number and size of the documents."""
-        origin = {**super().origin, "domain": self.domain}
-        if self.form == "parquet":
-            return origin
-        documents = {name: _measure(self.path / name) for name in _FOLDERS[self.domain]}
-        return {**origin, "documents": documents}
-
 
 def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
     """Find a copy.
@@ -324,6 +315,15 @@ class TriviaQA(QuestionTask):
     def find_source(self, data: Path | None) -> TriviaQAFiles:
         """Return the files of questions of the domain."""
         return find(data, self.options.domain)
+
+    def identify_source(self, data: Path | None) -> dict[str, Any]:
+        """Return names and sizes of the files of questions, number and size of the documents."""
+        source, domain = self.find_source(data), self.options.domain
+        origin = {**source.origin, "domain": domain}
+        if source.form == "parquet":
+            return origin
+        documents = {name: _measure(source.path / name) for name in _FOLDERS[domain]}
+        return {**origin, "documents": documents}
 
     def record_id(self, question: str) -> str:
         """Return the id of a question without its document."""
