@@ -29,10 +29,12 @@ def copy(sample, tmp_path):
 def read(root, domain, part="train"):
     report = Report()
     files = triviaqa.find(root, domain)
-    records = enumerate(triviaqa.load_records(files, part))
+    records = enumerate(triviaqa.load_records(files, domain, part))
     read_question = triviaqa.read_question
     found = [
-        x for number, one in records for x in read_question(files, one, f"record {number}", report)
+        x
+        for number, one in records
+        for x in read_question(files, domain, one, f"record {number}", report)
     ]
     return found, report
 
