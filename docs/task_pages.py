@@ -12,7 +12,7 @@ from pathlib import Path
 from rendering import words
 from task_notes import NOTES, Notes
 
-from longspan.tasks import SPLITS, TASKS, Split, Task, TaskInfo, build
+from longspan.tasks import SPLITS, TASKS, Split, Task, build
 from longspan.tasks.data_cards import describe_source, describe_task, is_generated
 
 FOLDER = Path(__file__).parent / "tasks"
@@ -48,8 +48,8 @@ def render_index() -> str:
             f"[`{name}`]({name}.md)",
             info.title,
             " + ".join(f"{length:,}" for length in lengths(task)),
-            " / ".join(show_size(info, split) for split in SPLITS) if info.sizes else UNKNOWN,
-            f"{info.num_classes:,}" if has_classes else "–",
+            " / ".join(show_sizes(task).values()) if any(task.sizes.values()) else UNKNOWN,
+            f"{task.num_classes:,}" if has_classes else "–",
             "generated" if generated_by_default(name) else "imported",
             info.license,
         )
@@ -89,13 +89,13 @@ def generated_by_default(name: str) -> bool:
 
 
 def render_sizes(task: Task) -> str:
-    rows = [f"| {split} | {show_size(task.info, split)} |" for split in SPLITS]
+    rows = [f"| {split} | {size} |" for split, size in show_sizes(task).items()]
     return "\n".join(["| split | examples by default |", "|---|---:|", *rows])
 
 
-def show_size(info: TaskInfo, split: Split) -> str:
-    """Return the number of examples of a split, if it is known before the build."""
-    return f"{info.sizes[split]:,}" if split in info.sizes else UNKNOWN
+def show_sizes(task: Task) -> dict[Split, str]:
+    """Return the number of examples of each split, if it is known before the build."""
+    return {split: f"{size:,}" if size else UNKNOWN for split, size in task.sizes.items()}
 
 
 def render_options(task: Task) -> str:

@@ -198,7 +198,7 @@ def test_unusable_summaries_are_refused(cli, tmp_path, notes):
         (notes, ("--text", "body", "--summary", "none"), ["no column 'none'", "body, gist"]),
         (notes, (*COLUMNS, "--label", "gist"), ["--label applies to `data import texts`"]),
         (empty, COLUMNS, ["empty text or target in line 22", "--drop-empty"]),
-        (tmp_path, COLUMNS, ["several tables of train", "pass its file"]),
+        (tmp_path, COLUMNS, ["several files of train", "pass its file"]),
     ):
         check_rejected(cli("data", "import", "summaries", path, *arguments, *cache), *parts)
     check_rejected(cli("data", "import", "texts", notes, *COLUMNS, *cache), "--summary applies to")

@@ -18,6 +18,7 @@ from longspan.arena.saved_checkpoint import open_checkpoint
 from longspan.cli.generating import _read_prompt
 from longspan.data import archives, json_files, store
 from longspan.data.imports.stored import load_table
+from longspan.data.source_files import SourceFiles
 from longspan.data.sources.documents import CorpusSource
 from longspan.data.sources.table import read_table
 from longspan.data.sources.text import FileFormat, ReadingReport
@@ -32,7 +33,7 @@ from longspan.tasks.lra import aan
 from longspan.tasks.lra import text as imdb
 from longspan.tasks.questions import hotpotqa
 from longspan.tasks.ranking import beir_files as beir
-from longspan.tasks.ranking.dpr_files import DprFiles
+from longspan.tasks.ranking.dpr_files import read_articles
 from longspan.tasks.source_report import Report
 from longspan.tasks.summaries import papers
 from longspan.training.checkpoint_folder import read_config
@@ -60,13 +61,11 @@ def read_member(path):
 
 def read_splits(path):
     files = {"splits": (path,)}
-    hyperpartisan.read_published_splits(
-        hyperpartisan.HyperpartisanFiles(form="XML", path=path.parent, files=files)
-    )
+    hyperpartisan.read_published_splits(SourceFiles(form="XML", path=path.parent, files=files))
 
 
 def read_passages(path):
-    list(DprFiles(passages=path, judgments={}).read_documents())
+    list(read_articles(path))
 
 
 def with_config(read):

@@ -62,8 +62,11 @@ def describe_cost(name: str) -> str:
 
 
 def list_tasks() -> list[dict[str, Any]]:
-    """Return the main metadata of every task."""
-    return [task_row(vars(TASKS[name].info)) for name in sorted(TASKS)]
+    """Return the main metadata of every task, with its default options."""
+    tasks = (TASKS[name]() for name in sorted(TASKS))
+    return [
+        task_row(vars(x.info) | {"num_classes": x.num_classes, "chance": x.chance}) for x in tasks
+    ]
 
 
 def list_protocols() -> list[dict[str, Any]]:
@@ -101,7 +104,10 @@ def _describe_task(cls: type[Task]) -> dict[str, Any]:
         field.name: f"{field.default!r}: {field.metadata.get('help', '')}"
         for field in dataclasses.fields(cls.Options)
     }
-    return {**dataclasses.asdict(cls.info), "options": options}
+    task = cls()
+    values = {name: getattr(task, name) for name in ("vocab_size", "num_classes", "chance")}
+    sizes = {split: size for split, size in task.sizes.items() if size is not None}
+    return {**dataclasses.asdict(cls.info), "sizes": sizes, **values, "options": options}
 
 
 def protocol_values(protocol: Protocol) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 
 from beir_files import write_beir, write_judgments, write_lines
 from longspan.errors import DataError
-from longspan.tasks.ranking.beir_files import BeirFiles, read_judgments, read_texts
+from longspan.tasks.ranking.beir_files import find_beir, read_judgments, read_texts
 
 
 def texts_of(tmp_path, *lines):
@@ -91,7 +91,7 @@ def test_malformed_judgments_are_refused_with_file_and_line(tmp_path, row, messa
 
 def test_files_of_the_splits_are_found(tmp_path):
     folder = write_beir(tmp_path / "set")
-    found = BeirFiles.find(folder).judgments
+    found = find_beir(folder).judgments
     assert {x: path.name for x, path in found.items()} == {
         "train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv",
     }  # fmt: skip
@@ -99,19 +99,19 @@ def test_files_of_the_splits_are_found(tmp_path):
 
 def test_missing_files_are_named(tmp_path):
     with pytest.raises(DataError, match=r"nothing is not a folder; expected one with corpus"):
-        BeirFiles.find(tmp_path / "nothing")
+        find_beir(tmp_path / "nothing")
     folder = write_beir(tmp_path / "set", judgments={})
     (folder / "queries.jsonl").unlink()
     expected = "set lacks queries.jsonl and qrels/train.tsv, qrels/dev.tsv or qrels/test.tsv"
     with pytest.raises(DataError, match=expected):
-        BeirFiles.find(folder)
+        find_beir(folder)
 
 
 def test_two_files_of_one_split_are_refused(tmp_path):
     folder = write_beir(tmp_path / "set")
     write_judgments(folder / "qrels" / "validation.tsv", [("q1", "d1", 1)])
     with pytest.raises(DataError, match=r"dev.tsv and .*validation.tsv both judge the validation"):
-        BeirFiles.find(folder)
+        find_beir(folder)
 
 
 def test_files_read_as_they_were_written(tmp_path):

@@ -4,7 +4,8 @@ import pytest
 
 from conll_files import column_document, write_conll
 from longspan.errors import DataError
-from longspan.tasks.documents.conll import find, read_documents
+from longspan.tasks import build
+from longspan.tasks.documents.conll import checksums, find, read_documents
 
 
 def read(tmp_path, text):
@@ -47,10 +48,11 @@ def test_both_layouts_of_files_are_found(tmp_path):
     for place in (tree, tmp_path):
         found = find(place)
         assert [len(x) for x in found.files.values()] == [2, 2, 2]
-        assert found.origin["files"] == {"train": 2, "development": 2, "test": 2}
-    checksums = found.checksums()
+        identity = build("coreference").identify_source(place)
+        assert identity["files"] == {"train": 2, "development": 2, "test": 2}
+    before = checksums(found)
     (folder / "test_0.v4_gold_conll").write_text(column_document("nw/other"))
-    assert {x for x, y in found.checksums().items() if y != checksums[x]} == {"test"}
+    assert {x for x, y in checksums(found).items() if y != before[x]} == {"test"}
     with pytest.raises(DataError, match=r"CoNLL-2012 \(chinese\) is not here .*LDC2013T19"):
         find(tmp_path, "chinese")
 

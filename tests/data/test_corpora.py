@@ -313,14 +313,21 @@ def test_a_folder_keeps_the_splits_that_its_names_say(tmp_path, names):
     ("others", "reason"),
     [
         (["notes.txt"], "splits train, test, and also notes.txt"),
-        (["train.jsonl"], "several files of one split"),
-        (["train-00000-of-00002.txt", "train-00001-of-00002.txt"], "several files of one split"),
+        (["train.jsonl"], "several files of train"),
+        (["train-00000-of-00002.txt", "train-00001-of-00002.txt"], "several files of train"),
     ],
 )
 def test_other_files_beside_those_of_splits_are_refused(tmp_path, others, reason):
     for name in ("train.txt", "test.txt", *others):
         (tmp_path / name).write_text(TEXTS[0])
     with pytest.raises(DataError, match=reason):
+        make(tmp_path / "cache", tmp_path)
+
+
+def test_a_split_of_which_a_file_is_missing_is_refused(tmp_path):
+    for name in ("train-00000-of-00002.txt", "test.txt"):
+        (tmp_path / name).write_text(TEXTS[0])
+    with pytest.raises(DataError, match="lacks train-00001-of-00002"):
         make(tmp_path / "cache", tmp_path)
 
 

@@ -10,7 +10,7 @@ from corpus_files import ignore
 from dpr_files import DOCUMENTS, PASSAGES, QUESTIONS, question, write_dpr
 from longspan.data.own_splits import SPLITS
 from longspan.errors import DataError
-from longspan.tasks.ranking.dpr_files import DprFiles
+from longspan.tasks.ranking.dpr_files import find_dpr
 from longspan.tasks.ranking.imports import BeirDescription, import_collection, load_collection
 
 
@@ -37,14 +37,14 @@ def stored(tmp_path, name="wiki"):
 def test_passages_of_a_title_are_one_document(tmp_path, packed):
     folder = write_dpr(tmp_path / "set", packed=packed, stem="biencoder-nq-" if packed else "nq-")
     # Articles in one piece come first.
-    assert list(DprFiles.find(folder).read_documents()) == list(DOCUMENTS.items())
+    assert list(find_dpr(folder).read_documents()) == list(DOCUMENTS.items())
 
 
 def test_documents_of_shuffled_passages_have_the_same_passages(tmp_path):
     draws = random.Random(0)
     passages = [(n, f"word{n}", f"Title {draws.randrange(9)}") for n in range(60)]
     folder = write_dpr(tmp_path / "set", passages)
-    found = dict(DprFiles.find(folder).read_documents())
+    found = dict(find_dpr(folder).read_documents())
     titles = {title for *_, title in passages}
     assert found == {
         x: " ".join([x, *(text for _, text, title in passages if title == x)]) for x in titles
@@ -96,7 +96,7 @@ def test_quotes_that_are_not_doubled_are_no_error(tmp_path):
     folder = write_dpr(tmp_path / "set")
     path = folder / "wikipedia_split" / "psgs_w100.tsv"
     path.write_text('id\ttext\ttitle\n1\t"A ""song"" of"\t"Weird Al" Yankovic\n')
-    ((name, text),) = DprFiles.find(folder).read_documents()
+    ((name, text),) = find_dpr(folder).read_documents()
     assert (name, text) == ("Weird Al Yankovic", 'Weird Al Yankovic A "song" of')
 
 

@@ -213,7 +213,7 @@ def test_rows_of_shards_are_named_with_their_file(tmp_path):
             "lacks train-00001-of-00003.parquet, 1 of 3 files of the split; download",
         ),
         (["train.csv", "train.parquet"], r"such as train\.csv and train\.parquet; keep one"),
-        (["old.csv", "new.csv"], "several tables of train that are no numbered shards"),
+        (["old.csv", "new.csv"], "several files of train that are no numbered shards"),
         (["train.parquet", "test.parquet", "unsupervised.parquet"], "and also unsupervised"),
         (["test.parquet", "dev.parquet"], "tables of validation, test, and none of train"),
         (["one/x.parquet", "two/x.parquet"], "parquet files in one, two; pass one of these"),

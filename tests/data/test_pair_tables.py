@@ -10,7 +10,7 @@ from longspan.data.own_splits import SPLITS
 from longspan.data.sources.text import FileFormat
 from longspan.errors import DataError
 from longspan.tasks.ranking.imports import BeirDescription, import_collection, load_collection
-from longspan.tasks.ranking.pair_table import PairTable
+from longspan.tasks.ranking.pair_table import read_pairs
 
 # Every third query has a second document, which answers another query too.
 PAIRS = [(f"what hunts at {n}", f"owl {n} hunts") for n in range(20)]
@@ -24,7 +24,7 @@ def write_pairs(path, rows, header=("query", "document")):
 
 
 def run_import(folder, path, query="query", document="document"):
-    table = PairTable.read(path, query, document, FileFormat())
+    table = read_pairs(path, query, document, FileFormat())
     return import_collection(folder / "cache", "owls", table, {}, ignore)
 
 

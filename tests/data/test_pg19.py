@@ -11,6 +11,7 @@ import pytest
 
 from longspan.data.document_rows import DocumentWriter
 from longspan.errors import DataError
+from longspan.tasks import build
 from longspan.tasks.language import pg19
 from longspan.tasks.language.pg19 import find, read_split
 from text_sources import BOOKS, documents_of, write_books
@@ -45,12 +46,14 @@ def test_books_are_their_bytes_sorted_by_name(tmp_path, monkeypatch, block):
         assert writer.num_short == sum(len(x) == 1 for x in contents)
 
 
-def test_the_identity_has_the_books_and_bytes_of_each_split(tmp_path):
-    one = find(write_books(tmp_path / "one"), COUNTS).origin
+def test_the_identity_has_the_books_and_bytes_of_each_split(tmp_path, monkeypatch):
+    monkeypatch.setattr(pg19.PG19, "books", COUNTS)
+    identify = build("pg19").identify_source
+    one = identify(write_books(tmp_path / "one"))
     assert one["books"] == COUNTS
-    assert one == find(write_books(tmp_path / "two"), COUNTS).origin
+    assert one == identify(write_books(tmp_path / "two"))
     (tmp_path / "two" / "test" / "2.txt").write_text("the END!")
-    assert one != find(tmp_path / "two", COUNTS).origin
+    assert one != identify(tmp_path / "two")
 
 
 def test_a_part_of_the_books_is_refused(tmp_path):

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from longspan.data.json_files import JsonFiles, find_lines
+from longspan.data.json_files import find_lines
+from longspan.data.source_files import SourceFiles
 from longspan.tasks.questions.squad import read_squad
 from longspan.tasks.source_report import Report, count_cases, format_cases
 from question_files import squad_article, write_squad
@@ -20,7 +21,7 @@ def test_lines_are_those_of_the_ids(tmp_path, indent, compress):
     text = json.dumps({"data": records}, indent=indent)
     path = tmp_path / "file.json"
     path.write_bytes(gzip.compress(text.encode()) if compress else text.encode())
-    found = find_lines(JsonFiles(form="x", path=path), "id")
+    found = find_lines(SourceFiles(form="x", path=path), "id")
     lines = text.split("\n")
     expected = {
         name: next(n for n, line in enumerate(lines, 1) if f'"id": {json.dumps(name)}' in line)

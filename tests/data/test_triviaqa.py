@@ -29,10 +29,12 @@ def copy(sample, tmp_path):
 def read(root, domain, part="train"):
     report = Report()
     files = triviaqa.find(root, domain)
-    records = enumerate(triviaqa.load_records(files, part))
+    records = enumerate(triviaqa.load_records(files, domain, part))
     read_question = triviaqa.read_question
     found = [
-        x for number, one in records for x in read_question(files, one, f"record {number}", report)
+        x
+        for number, one in records
+        for x in read_question(files, domain, one, f"record {number}", report)
     ]
     return found, report
 
@@ -121,12 +123,13 @@ def test_verified_files_keep_verified_questions_and_documents(copy):
 )
 def test_other_documents_are_another_source(copy, path, domains):
     """A copy whose documents were unpacked in part is not taken for the whole one."""
-    before = {x: triviaqa.find(copy, x).origin for x in ("wikipedia", "web")}
+    tasks = {x: build("triviaqa", {"domain": x}) for x in ("wikipedia", "web")}
+    before = {x: tasks[x].identify_source(copy) for x in tasks}
     (copy / path).write_bytes((copy / path).read_bytes() + b" more")
-    longer = {x: triviaqa.find(copy, x).origin for x in before}
+    longer = {x: tasks[x].identify_source(copy) for x in before}
     assert [x for x in before if before[x] != longer[x]] == domains
     (copy / path).unlink()
-    fewer = {x: triviaqa.find(copy, x).origin for x in before}
+    fewer = {x: tasks[x].identify_source(copy) for x in before}
     assert [x for x in before if fewer[x] not in (before[x], longer[x])] == domains
 
 

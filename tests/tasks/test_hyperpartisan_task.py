@@ -200,14 +200,14 @@ def test_missing_files_say_where_to_get_them(nowhere):
 
 def test_published_files_have_the_recorded_counts():
     """Counts of the README of the data set, and of the issues on Longformer's splits."""
-    source = hyperpartisan.find(real("hyperpartisan"))
+    source, task = hyperpartisan.find(real("hyperpartisan")), build("hyperpartisan")
     articles = hyperpartisan.read(source)
     assert Counter(x.label for x in articles) == {0: 407, 1: 238}
     ids = hyperpartisan.read_published_splits(source)
     assert [len(ids[split]) for split in SPLITS] == [516, 64, 65]
     assert len(np.intersect1d(ids["test"], ids["train"])) == 51
     assert len(np.intersect1d(ids["test"], ids["validation"])) == 7
-    assert source.origin["articles"] == build("hyperpartisan").info.checksum
+    assert task.identify_source(source.path)["articles"] == task.info.checksum
 
 
 @pytest.mark.slow

@@ -236,13 +236,13 @@ def test_metadata_of_every_task_is_complete(name):
     assert info.name == name
     assert all((info.title, info.summary, info.source, info.license, info.metrics))
     # Without sizes the build alone tells them.
-    assert set(info.sizes) in (set(SPLITS), set())
-    assert info.vocab_size > 1
+    assert len({size is None for size in task.sizes.values()}) == 1
+    assert task.vocab_size > 1
     # Examples of WikiHop have their own numbers of candidates.
     has_classes = info.metrics[0] == "accuracy" and name != "wikihop"
     # Answers of recall in context are values, and classes all tokens.
-    classes = getattr(task.options, "values", info.num_classes)
-    assert info.chance == (1 / classes if has_classes else None)
+    classes = getattr(task.options, "values", task.num_classes)
+    assert task.chance == (1 / classes if has_classes else None)
     protocols = {one.protocol for one in info.published}
     # No model of Long Range Arena learned Path-X.
     if name in {"listops", "text", "retrieval", "image", "pathfinder"}:
@@ -290,6 +290,13 @@ def test_registration_rejects_an_unknown_metric():
 def test_registration_rejects_a_metric_without_statistics():
     with pytest.raises(OptionError, match="no per-example statistics of rouge1; override"):
         registered_with(metrics=("accuracy", "rouge1"))
+    assert "pairs" not in TASKS
+
+
+@pytest.mark.parametrize("size", ["vocab_size", "num_classes"])
+def test_registration_rejects_a_task_without_sizes(size):
+    with pytest.raises(OptionError, match=f"task 'pairs' has no {size}; set it in its TaskInfo"):
+        registered_with(**{size: 0})
     assert "pairs" not in TASKS
 
 

@@ -87,7 +87,7 @@ class FinishedRun:
         model: LongspanPreTrainedModel | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Iterator[tuple[nn.Module, dict[str, Any]]]:
-        """Yield a prepared model with the options of the mechanism for a split; see `prepare`.
+        """Yield a prepared model in evaluation mode, with the options of the mechanism for a split.
 
         Args:
             split: split to evaluate.
@@ -99,7 +99,7 @@ class FinishedRun:
         prepared, where = self.prepare(batch_size, model)
         applied = evaluation_options(self.result, prepared, options)
         with applied.applied(split):
-            yield prepared, where
+            yield prepared.eval(), where
 
     def choose_rows(
         self, split: Split, examples: int | None, task: Task | None = None

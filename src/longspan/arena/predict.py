@@ -14,11 +14,10 @@ from longspan.arena.documents.metrics import Kind
 from longspan.arena.finished_run import FinishedRun, check_request, load_run
 from longspan.arena.paths import RunPaths
 from longspan.data.imports.targets import label_separator
-from longspan.data.store import Examples, Ragged
 from longspan.errors import OptionError
 from longspan.files import atomic_write
 from longspan.results.document_scores import THRESHOLD
-from longspan.tasks.base import Split
+from longspan.tasks.base import Batch, Split, Task
 from longspan.tasks.batching import evaluation_rows
 from longspan.tasks.documents.own_texts import OwnTexts
 from longspan.tasks.encoded_text import EncodedTextTask
@@ -78,11 +77,14 @@ def predict(
             f"{record} was trained on {'pairs of texts' if expected == 2 else 'single texts'}; "
             f"pass {expected} column{'s' if expected == 2 else ''} of texts"
         )
+    examples = task.encode_rows(texts)
     with run.evaluating("test", batch_size) as (model, where), torch.no_grad():
-        model.eval()
+        row_batches = evaluation_rows(examples, where["batch_size"], 0)
+        batches = (task.collate(examples, rows) for rows in row_batches)
         if isinstance(task, SummaryTask):
-            return Predictions(_generate(model, task, texts, where), None)
-        logits = _logits(model, task, texts, where)
+            summaries = _generate(model, task, batches, where)
+            return Predictions([summaries[row] for row in range(len(texts))], None)
+        logits = compute_logits(model, task, batches, len(texts), where["device"])
     kind = cast(Kind, task.description.kind) if isinstance(task, OwnTexts) else "class"
     if kind == "number":
         numbers = cast(OwnTexts, task).predicted_numbers(logits)
@@ -113,53 +115,29 @@ def name_predictions(logits: Tensor, names: list[str], kind: Kind, threshold: fl
 
 
 def _generate(
-    model: torch.nn.Module,
-    task: SummaryTask,
-    texts: Sequence[tuple[str, ...]],
-    where: dict[str, Any],
-) -> list[str]:
-    """Return the summary of each text."""
-    summaries = [""] * len(texts)
-    for rows, inputs in _batches(model, task, texts, where):
+    model: torch.nn.Module, task: SummaryTask, batches: Iterator[Batch], where: dict[str, Any]
+) -> dict[int, str]:
+    """Return the summary of each row."""
+    summaries: dict[int, str] = {}
+    for batch in batches:
+        inputs = model_inputs(model, batch.inputs, where["device"])
         output = model(**inputs)
         generated = generate_tokens(model, inputs, output, task.generation, where["group"]).cpu()
-        for row, ids in zip(rows.tolist(), generated.numpy(), strict=True):
+        for row, ids in zip(batch.rows.tolist(), generated.numpy(), strict=True):
             summaries[row] = task.decode_generated(ids)
     return summaries
 
 
-def _logits(
-    model: torch.nn.Module,
-    task: EncodedTextTask,
-    texts: Sequence[tuple[str, ...]],
-    where: dict[str, Any],
+@torch.no_grad()
+def compute_logits(
+    model: torch.nn.Module, task: Task, batches: Iterator[Batch], count: int, device: torch.device
 ) -> Tensor:
-    """Return the logits of each text, (N, C) in float64 on the CPU."""
-    logits = torch.zeros(len(texts), task.num_classes, dtype=torch.float64)
-    for rows, inputs in _batches(model, task, texts, where):
-        logits[rows] = model(**inputs).logits.double().cpu()
+    """Return the logits of some texts, (N, C) in float64 on the CPU."""
+    logits = torch.zeros(count, task.num_classes, dtype=torch.float64)
+    for batch in batches:
+        output = model(**model_inputs(model, batch.inputs, device))
+        logits[batch.rows] = output.logits.double().cpu()
     return logits
-
-
-def _batches(
-    model: torch.nn.Module,
-    task: EncodedTextTask,
-    texts: Sequence[tuple[str, ...]],
-    where: dict[str, Any],
-) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
-    """Yield the rows and the model's inputs of batches, sorted by length."""
-    sides = []
-    for side in zip(*texts, strict=True):
-        ids = [task.encode(text) for text in side]
-        sides.append(Ragged.pack(ids, ids[0].dtype.type))
-    examples = Examples(
-        tokens=sides[0],
-        second=sides[1] if len(sides) > 1 else None,
-        labels=np.zeros(len(texts), np.uint8),
-    )
-    for rows in evaluation_rows(examples, where["batch_size"], 0):
-        batch = task.collate(examples, rows)
-        yield batch.rows, model_inputs(model, batch.inputs, where["device"])
 
 
 def write_answers(
@@ -213,7 +191,6 @@ def answer_questions(
         )
     rows = np.arange(task.size(split))
     with run.evaluating(split, batch_size) as (model, where):
-        model.eval()
         for batch in task.batches(split, batch_size=where["batch_size"], rows=rows):
             output = model(**model_inputs(model, batch.inputs, where["device"]))
             logits = task.head.scores(output).cpu()

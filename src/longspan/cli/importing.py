@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from longspan.data.imports.texts import TextsDescription
     from longspan.data.sources.table import Source
     from longspan.data.sources.text import FileFormat
+    from longspan.tasks.ranking.collection import CollectionFiles
     from longspan.tasks.ranking.imports import BeirDescription
 
 Kind = Literal["texts", "summaries", "questions", "search", "corpus", "beir", "dpr"]
@@ -512,11 +513,11 @@ def _import_collection(
     """Import a collection, and print what was left out and splits that the folder lacks."""
     from longspan.data.own_splits import SPLITS, TEST, VALIDATION
     from longspan.tasks.ranking.imports import import_collection
-    from longspan.tasks.ranking.pair_table import PairTable
+    from longspan.tasks.ranking.pair_table import read_pairs
 
-    folder: Path | PairTable = Path(place)
+    folder: Path | CollectionFiles = Path(place)
     if isinstance(options, SearchOptions):
-        folder = PairTable.read(Path(place), options.query, options.document, options.form())
+        folder = read_pairs(Path(place), options.query, options.document, options.form())
     held_out = {split: _share(options, SPLITS[split], layout) for split in (VALIDATION, TEST)}
     with console_callback() as callback:
         described = import_collection(

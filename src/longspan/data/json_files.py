@@ -1,6 +1,5 @@
 """JSON files of published data sets, plain or gzip: where they are, and their checked fields."""
 
-import dataclasses
 import gzip
 import json
 import re
@@ -126,19 +125,9 @@ def _read(path: Path) -> bytes:
     return raw
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class JsonFiles(SourceFiles):
-    """JSON files of one copy, in the order in which they are asked for."""
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """Form, names, and sha256 of the content."""
-        return {"form": self.form, "sha256": self.checksums()}
-
-
 def find_json_files(
     data: Path | None, names: Sequence[str], task: str, form: str, splits: Sequence[str] = ()
-) -> JsonFiles:
+) -> SourceFiles:
     """Find JSON files by their names, with or without the suffix .gz, or parquet files of the hub.
 
     Args:
@@ -156,15 +145,15 @@ def find_json_files(
     paths = search_paths(data, f"the files {' and '.join(names)}")
     for path in paths:
         if len(names) == 1 and path.is_file() and not archives.is_archive(path):
-            return JsonFiles(form=form, path=path)
+            return SourceFiles(form=form, path=path)
         for folder in (path, path / task, path / "qa"):
             files = {name: _plain_or_gzip(folder / name) for name in names}
             if all(files.values()):
-                return JsonFiles(form=form, path=folder, files=files)
+                return SourceFiles(form=form, path=folder, files=files)
         # Other data sets have files of these names.
         shards = {split: split_files(path, split) for split in splits if data is not None}
         if shards and all(shards.values()):
-            return JsonFiles(form=f"{form} parquet", path=path, files=shards)
+            return SourceFiles(form=f"{form} parquet", path=path, files=shards)
     or_parquet = f", nor parquet files of {' and '.join(splits)}" if splits else ""
     missing = f"{names[0]} is" if len(names) == 1 else f"{' and '.join(names)} are"
     raise MissingSourceError(

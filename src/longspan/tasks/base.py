@@ -235,11 +235,19 @@ class Task(TaskData):
         if not is_training:
             row_batches = evaluation_rows(examples, batch_size, start, rows)
             return (self.collate(examples, batch_rows) for batch_rows in row_batches)
-        numbered_batches = enumerate(training_rows(len(examples), batch_size, seed, start), start)
+        numbered_batches = enumerate(self._training_rows(batch_size, seed, start), start)
         return (
             self.collate(examples, batch_rows, (seed, number))
             for number, batch_rows in numbered_batches
         )
+
+    def _training_rows(self, batch_size: int, seed: int, start: int) -> Iterator[np.ndarray]:
+        """Return the rows of each training batch; the arguments are those of `batches`.
+
+        They are endless, and batch n depends on (seed, n) alone. Override to draw them in other
+        shares.
+        """
+        return training_rows(self.size("train"), batch_size, seed, start)
 
     def sample_rows(self, split: Split, count: int) -> np.ndarray:
         """Return `count` rows of a split, or all, in ascending order: the same in every run.

@@ -44,7 +44,7 @@ def list_tasks(cache: Path, data: Path | None = None) -> list[dict[str, Any]]:
             {
                 "name": name,
                 "title": task.info.title,
-                "sizes": task.info.sizes,
+                "sizes": {x: size for x, size in task.sizes.items() if size is not None},
                 "generated": generated,
                 "missing": None if generated else task.describe_missing_data(data),
                 "built": list_built(task, cache),

@@ -211,6 +211,13 @@ class EncodedTextTask(Task):
         """Return the ids of a new text, cut to the length; requires an open task."""
         return encode_text(self.tokenizer, text.encode(), self.options.length, self.truncation)[0]
 
+    def encode_rows(self, texts: Sequence[tuple[str, ...]]) -> Examples:
+        """Return new texts, of pairs both, as examples without labels; requires an open task."""
+        encodings = [[self.encode(text) for text in side] for side in zip(*texts, strict=True)]
+        tokens, *second = (Ragged.pack(ids, ids[0].dtype.type) for ids in encodings)
+        labels = np.zeros(len(texts), np.uint8)
+        return Examples(tokens=tokens, second=next(iter(second), None), labels=labels)
+
     @property
     def head_and_tail(self) -> tuple[int, int] | None:
         """Tokens that are kept of the head and the tail of a longer text; None: of the head."""

@@ -28,7 +28,7 @@ def published_scores(task: str) -> tuple[Published, ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskInfo:
-    """Metadata of a task.
+    """Metadata of a task. What its options decide is known of the task alone.
 
     Attributes:
         name: key in the registry.
@@ -38,12 +38,12 @@ class TaskInfo:
         source: origin of the data.
         checksum: sha256 of the published source files, if there are any.
         license: license of the data.
-        sizes: examples by split, at the default options.
-        vocab_size: number of token ids, padding (id 0) included.
-        num_classes: number of classes.
+        sizes: examples by split of the published files.
+        vocab_size: number of token ids, padding (id 0) included; 0: the options decide it.
+        num_classes: number of classes; 0: the options decide it.
         head: file of the model head in `longspan.models.heads`, at the default options.
         metrics: names of the metrics, the main one first.
-        chance: expected main metric of a uniform guess; None where undefined.
+        chance: expected main metric of a uniform guess; None: undefined, or the options decide it.
         published: scores reported elsewhere.
         hub: name of the data set on the Hugging Face hub.
         notes: caveats for readers of scores.
@@ -57,8 +57,8 @@ class TaskInfo:
     checksum: str | None = None
     license: str
     sizes: dict[str, int] = dataclasses.field(default_factory=dict)
-    vocab_size: int
-    num_classes: int
+    vocab_size: int = 0
+    num_classes: int = 0
     head: str
     metrics: tuple[str, ...]
     chance: float | None = None

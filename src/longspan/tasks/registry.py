@@ -18,7 +18,8 @@ def register(cls: type[Task]) -> type[Task]:
 
     Raises:
         OptionError: the name is taken, or that of a folder beside records; an option has the name
-            of a field of `TaskConfig`, or the per-example statistics of a metric are undefined.
+            of a field of `TaskConfig`, or the per-example statistics of a metric are undefined, or
+            the number of token ids or classes.
         UnknownNameError: a metric is not registered.
     """
     name = cls.info.name
@@ -29,6 +30,11 @@ def register(cls: type[Task]) -> type[Task]:
     config_fields = {field.name for field in dataclasses.fields(TaskConfig)}
     if collisions := config_fields & {field.name for field in dataclasses.fields(cls.Options)}:
         raise OptionError(f"task {name!r} may not name an option {', '.join(sorted(collisions))}")
+    for size in ("vocab_size", "num_classes"):
+        if not getattr(cls.info, size) and getattr(cls, size) is getattr(Task, size):
+            raise OptionError(
+                f"task {name!r} has no {size}; set it in its TaskInfo, or override the property"
+            )
     _check_metrics(cls)
     TASKS[name] = cls
     return cls

@@ -13,7 +13,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from longspan.arena.finished_run import load_run
 from longspan.arena.paths import RunPaths
-from longspan.data.store import Examples, Ragged
 from longspan.data.tokenizers import ByteTokenizer, Tokenizer, WordTokenizer, word_spans
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import OptionError
@@ -105,11 +104,11 @@ def explain(
     probabilities = np.stack([by_class[name] for name in names], axis=1)
     found = []
     with run.evaluating("test") as (model, where):
-        model.eval()
         table = run.model.get_input_embeddings()
         average = average_word(task, table)
         for text, row in zip(texts, probabilities, strict=True):
-            inputs = _inputs(task, text, model, where["device"])
+            batch = task.collate(task.encode_rows([(text,)]), np.arange(1))
+            inputs = model_inputs(model, batch.inputs, where["device"])
             label = int(row.argmax())
             score = class_score(label, is_multi_label=task.is_multi_label)
             ends = path_ends(task, table, average, inputs["input_ids"])
@@ -220,12 +219,6 @@ def _logits(model: nn.Module, inputs: dict[str, Tensor], embeddings: Tensor) -> 
         if name != "input_ids"
     }
     return model(**others, inputs_embeds=embeddings).logits
-
-
-def _inputs(task: EncodedTextTask, text: str, model: nn.Module, device: Any) -> dict[str, Tensor]:
-    ids = task.encode(text)
-    examples = Examples(tokens=Ragged.pack([ids], ids.dtype.type), labels=np.zeros(1, np.uint8))
-    return model_inputs(model, task.collate(examples, np.arange(1)).inputs, device)
 
 
 def sum_over_words(

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import torch
 from scipy import stats
 from sklearn import metrics as sk
 
@@ -22,6 +21,7 @@ from longspan.arena.documents.metrics import (
 from longspan.arena.documents.tfidf import fit_baseline
 from longspan.arena.finished_run import FinishedRun, load_run
 from longspan.arena.paths import RunPaths
+from longspan.arena.predict import compute_logits
 from longspan.data.imports.targets import label_matrix
 from longspan.data.imports.texts import load_splits
 from longspan.errors import OptionError
@@ -30,7 +30,6 @@ from longspan.results.document_scores import THRESHOLD
 from longspan.tasks.base import Split
 from longspan.tasks.documents.coverage import Coverage
 from longspan.tasks.documents.own_texts import OwnTexts
-from longspan.training.arguments import model_inputs
 
 _TFIDF = "TF-IDF"
 
@@ -144,18 +143,14 @@ def check_threshold(threshold: float) -> None:
         raise OptionError(f"--threshold must be a probability in [0, 1], got {threshold:g}")
 
 
-@torch.no_grad()
 def predict_split(run: FinishedRun, split: Split) -> np.ndarray:
     """Return the probabilities of the classes, (N, C), or the numbers, (N,), of a split's texts."""
     task = run.task
     assert isinstance(task, OwnTexts)
     rows = np.arange(task.size(split))
-    logits = torch.zeros(len(rows), task.num_classes, dtype=torch.float64)
     with run.evaluating(split) as (model, where):
-        model.eval()
-        for batch in task.batches(split, batch_size=where["batch_size"], rows=rows):
-            output = model(**model_inputs(model, batch.inputs, where["device"]))
-            logits[batch.rows] = output.logits.double().cpu()
+        batches = task.batches(split, batch_size=where["batch_size"], rows=rows)
+        logits = compute_logits(model, task, batches, len(rows), where["device"])
     return task.probabilities(logits).numpy()
 
 

@@ -146,22 +146,15 @@ def find_split_files(folder: Path) -> dict[int, Path]:
             f"{folder} has files of the splits {', '.join(SPLITS[x] for x in sorted(splits))}, and "
             f"also {others[0]}; move it elsewhere, or pass '{folder}/*' to read all as one"
         )
-    return {split: _join_shards(folder, paths) for split, paths in splits.items()}
+    _check_shards(folder, splits, f"'{folder}/*' to read all as one")
+    return {split: _pattern_of(paths) for split, paths in splits.items()}
 
 
-def _join_shards(folder: Path, paths: Sequence[Path]) -> Path:
+def _pattern_of(paths: Sequence[Path]) -> Path:
     """Return the file of a split, or the pattern of its numbered shards."""
     if len(paths) == 1:
         return paths[0]
-    patterns = {_DIGITS.sub("*", glob.escape(path.name)) for path in paths}
-    if len(patterns) > 1:
-        raise DataError(
-            f"{folder} has several files of one split that are no numbered shards, such as "
-            f"{paths[0].name} and {paths[-1].name}; keep one of them, or pass '{folder}/*' to read "
-            "all as one"
-        )
-    shards_of(paths[0])
-    return Path(glob.escape(str(folder))) / patterns.pop()
+    return Path(glob.escape(str(paths[0].parent))) / _DIGITS.sub("*", glob.escape(paths[0].name))
 
 
 def find_tables(folder: Path) -> dict[int, tuple[Path, ...]]:
@@ -175,7 +168,8 @@ def find_tables(folder: Path) -> dict[int, tuple[Path, ...]]:
             tables name a split.
     """
     entries = list(visible_entries(folder))
-    tables = [x for x in entries if _is_table(x)]
+    candidates = (x for x in entries if x.name not in _DESCRIPTIONS and not x.is_dir())
+    tables = [x for x in candidates if table_suffix(x) in SUFFIXES]
     if not tables:
         return _find_below(folder, entries)
     tables_by_split: dict[int, list[Path]] = {}
@@ -199,11 +193,6 @@ def has_columns(path: Path) -> bool:
         return True
     folders = find_split_folders(path).values()
     return bool(find_tables(path)) or any(find_tables(folder) for folder in folders)
-
-
-def _is_table(path: Path) -> bool:
-    is_known = table_suffix(path) in SUFFIXES and path.name not in _DESCRIPTIONS
-    return is_known and not path.is_dir()
 
 
 def _find_below(folder: Path, entries: Sequence[Path]) -> dict[int, tuple[Path, ...]]:
@@ -232,12 +221,17 @@ def _check_splits(
         )
     if TRAIN not in tables_by_split:
         raise DataError(f"{folder} has tables of {splits}, and none of train; add one")
-    for split, paths in tables_by_split.items():
+    _check_shards(folder, tables_by_split, "its file")
+
+
+def _check_shards(folder: Path, files_by_split: dict[int, list[Path]], remedy: str) -> None:
+    """Check that the files of each split are numbered shards, of which none is missing."""
+    for split, paths in files_by_split.items():
         kinds = {_DIGITS.sub("", path.name): path.name for path in paths}
         if len(kinds) > 1:
             raise DataError(
-                f"{folder} has several tables of {SPLITS[split]} that are no numbered shards, such "
-                f"as {' and '.join(sorted(kinds.values())[:2])}; keep one of them, or pass its file"
+                f"{folder} has several files of {SPLITS[split]} that are no numbered shards, such "
+                f"as {' and '.join(sorted(kinds.values())[:2])}; keep one of them, or pass {remedy}"
             )
         shards: set[Path] = set()
         for path in paths:

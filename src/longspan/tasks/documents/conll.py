@@ -20,7 +20,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.data.sources.text import decode_utf8
@@ -64,23 +64,7 @@ class Document:
         return self.id.split("/", 1)[0]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ConllFiles(SourceFiles):
-    """One copy of the files with gold annotations, of one language."""
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """Number and total size of the files of each split."""
-        sizes = {x: sum(path.stat().st_size for path in paths) for x, paths in self.files.items()}
-        counts = {split: len(paths) for split, paths in self.files.items()}
-        return {"form": self.form, "files": counts, "bytes": sizes}
-
-    def checksums(self) -> dict[str, str]:
-        """Return a sha256 for each split: that of the list of those of its files."""
-        return {split: _joint_sha256(paths) for split, paths in self.files.items()}
-
-
-def find(data: Path | None, language: str = "english") -> ConllFiles:
+def find(data: Path | None, language: str = "english") -> SourceFiles:
     """Find the files of all three splits.
 
     Either one file a split, such as `train.english.v4_gold_conll`, or the folders of the task,
@@ -111,13 +95,22 @@ def find(data: Path | None, language: str = "english") -> ConllFiles:
         }
         for files in (joined, separate):
             if all(files.values()):
-                return ConllFiles(form="columns", path=root, files=files)
+                return SourceFiles(form="columns", path=root, files=files)
     raise MissingSourceError(
         f"CoNLL-2012 ({language}) is not here (searched {format_paths(paths)}); it is made from "
         f"OntoNotes 5 (LDC2013T19), see {URL}; put train.{language}.v4_gold_conll and those of dev "
         "and test, or the folders train, development and test, in FOLDER and run `longspan data "
         "build coreference --data FOLDER`"
     )
+
+
+def checksums(source: SourceFiles) -> dict[str, str]:
+    """Return a sha256 for each split: that of the list of those of its files."""
+    lists = {
+        split: "".join(f"{path.name} {file_sha256(path)}\n" for path in paths)
+        for split, paths in source.files.items()
+    }
+    return {split: hashlib.sha256(text.encode()).hexdigest() for split, text in lists.items()}
 
 
 def read_documents(path: Path) -> Iterator[Document]:
@@ -274,8 +267,3 @@ class _Builder:
         if self.words:
             self.sentences.append(tuple(self.words))
             self.words = []
-
-
-def _joint_sha256(paths: tuple[Path, ...]) -> str:
-    lines = (f"{path.name} {file_sha256(path)}\n" for path in paths)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()

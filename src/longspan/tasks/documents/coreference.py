@@ -25,6 +25,7 @@ from torch import Tensor
 
 from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
+from longspan.data.source_files import SourceFiles
 from longspan.data.store import Examples
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import DataError, OptionError
@@ -248,7 +249,6 @@ class Coreference(PieceTask):
         source=f"CoNLL-2012, Pradhan et al. 2012, {conll.URL}, from OntoNotes 5 (LDC2013T19)",
         license="LDC user agreement (OntoNotes 5); not for redistribution",
         sizes={"train": 2_802, "validation": 343, "test": 348},
-        vocab_size=259,
         num_classes=len(GENRES),
         metrics=("conll_f1", "muc_f1", "b_cubed_f1", "ceaf_f1"),
         head="coreference",
@@ -293,9 +293,16 @@ class Coreference(PieceTask):
         most = {"none": 0, "first": 1, "boundaries": 1 + self.options.boundaries}
         return min(self.length, most[self.options.global_tokens])
 
-    def find_source(self, data: Path | None) -> conll.ConllFiles:
+    def find_source(self, data: Path | None) -> SourceFiles:
         """Return the files of all splits."""
         return conll.find(data, self.options.language)
+
+    def identify_source(self, data: Path | None) -> dict[str, Any]:
+        """Return the number and total size of the files of each split."""
+        source = self.find_source(data)
+        sizes = {x: sum(path.stat().st_size for path in y) for x, y in source.files.items()}
+        counts = {split: len(paths) for split, paths in source.files.items()}
+        return {"form": source.form, "files": counts, "bytes": sizes}
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
@@ -317,7 +324,7 @@ class Coreference(PieceTask):
         return BuildOutput(
             splits=splits,
             facts={
-                "source_sha256": files.checksums(),
+                "source_sha256": conll.checksums(files),
                 "counts": {split: dict(sorted(count.items())) for split, count in counts.items()},
                 **self.tokenizer.facts,
             },

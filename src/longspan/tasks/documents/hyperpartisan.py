@@ -25,7 +25,6 @@ from longspan.data.cache import BuildOutput
 from longspan.data.json_files import load_json
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
 from longspan.data.sources.text import explain_damage, open_packed
-from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import DataError, MissingSourceError
 from longspan.tasks.base import HELD_OUT, SPLITS, ProgressCallback, Split
 from longspan.tasks.documents.documents import (
@@ -69,18 +68,7 @@ class Article:
     publisher: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class HyperpartisanFiles(SourceFiles):
-    """One copy: articles, ground_truth, and splits if the published splits are there."""
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """Checksums of the unpacked XML files."""
-        parts = ("articles", "ground_truth")
-        return {x: hashlib.sha256(_unpack(self.firsts[x])).hexdigest() for x in parts}
-
-
-def find(data: Path | None) -> HyperpartisanFiles:
+def find(data: Path | None) -> SourceFiles:
     """Find a copy of the data set.
 
     Args:
@@ -97,7 +85,7 @@ def find(data: Path | None) -> HyperpartisanFiles:
             files = {"articles": (articles,), "ground_truth": (truth,)}
             if (splits := folder / _SPLITS).exists():
                 files["splits"] = (splits,)
-            return HyperpartisanFiles(form="XML", path=folder, files=files)
+            return SourceFiles(form="XML", path=folder, files=files)
     raise MissingSourceError(
         f"Hyperpartisan is not here (searched {format_paths(paths)}); download the two "
         f"training-byarticle files of {URL} to FOLDER and run `longspan data build hyperpartisan "
@@ -105,7 +93,7 @@ def find(data: Path | None) -> HyperpartisanFiles:
     )
 
 
-def read(source: HyperpartisanFiles) -> list[Article]:
+def read(source: SourceFiles) -> list[Article]:
     """Return the articles by id.
 
     Raises:
@@ -133,7 +121,7 @@ def read(source: HyperpartisanFiles) -> list[Article]:
     return [by_id[number] for number in sorted(by_id)]
 
 
-def read_published_splits(source: HyperpartisanFiles) -> dict[str, np.ndarray]:
+def read_published_splits(source: SourceFiles) -> dict[str, np.ndarray]:
     """Return the article ids of each split of Longformer's experiments, in their order.
 
     Raises:
@@ -247,7 +235,6 @@ class Hyperpartisan(DocumentTask):
         checksum="bbabd848f66ddd102651745930b50c41a11ade8d2a9273a6bd6b2db1e0642229",
         license="CC BY 4.0",
         sizes={"train": 515, "validation": 65, "test": 65},
-        vocab_size=ByteTokenizer.vocab_size,
         num_classes=2,
         metrics=("accuracy", "f1"),
         chance=0.5,
@@ -269,11 +256,14 @@ class Hyperpartisan(DocumentTask):
 
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the checksums of the articles and labels, and the published splits."""
-        source = find(data)
+        source, parts = find(data), ("articles", "ground_truth")
+        origin: dict[str, Any] = {
+            x: hashlib.sha256(_unpack(source.firsts[x])).hexdigest() for x in parts
+        }
         if self.options.split == "clean":
-            return source.origin
+            return origin
         splits = read_published_splits(source)
-        return {**source.origin, "splits": {split: x.tolist() for split, x in splits.items()}}
+        return {**origin, "splits": {split: x.tolist() for split, x in splits.items()}}
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
@@ -311,7 +301,7 @@ class Hyperpartisan(DocumentTask):
         return super().encode("\n".join(" ".join(x.split()) for x in lines))
 
     def _choose_rows(
-        self, source: HyperpartisanFiles, articles: Sequence[Article]
+        self, source: SourceFiles, articles: Sequence[Article]
     ) -> dict[str, np.ndarray]:
         """Return the rows of each split, of published ones in their order."""
         if self.options.split == "clean":

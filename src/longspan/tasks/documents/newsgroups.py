@@ -23,7 +23,6 @@ from longspan.config import setting, settings
 from longspan.data import archives
 from longspan.data.cache import BuildOutput
 from longspan.data.source_files import SourceFiles, format_paths, search_paths, usual_folders
-from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import DataError, MissingSourceError
 from longspan.files import file_sha256
 from longspan.tasks.base import SPLITS, ProgressCallback
@@ -76,21 +75,7 @@ class Post:
     split: str | None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class NewsgroupsFiles(SourceFiles):
-    """One copy: an archive, or a folder that contains the folders of an archive."""
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """Checksum of an archive; of a folder that of the names and sizes of its posts."""
-        if self.path.is_file():
-            return {"archive": file_sha256(self.path)}
-        names = archives.list_names(self.path, _MEMBER.fullmatch)
-        lines = "".join(f"{name} {(self.path / name).stat().st_size}\n" for name in names)
-        return {"posts": hashlib.sha256(lines.encode()).hexdigest()}
-
-
-def find(data: Path | None) -> NewsgroupsFiles:
+def find(data: Path | None) -> SourceFiles:
     """Find a copy, one that is split by date first.
 
     Args:
@@ -103,10 +88,10 @@ def find(data: Path | None) -> NewsgroupsFiles:
     paths = search_paths(data, "a folder or archive of 20 Newsgroups")
     for path in paths:
         if path.is_file() and archives.may_contain(path, _MEMBER.fullmatch, _LIMITS):
-            return NewsgroupsFiles(form="archive", path=path)
+            return SourceFiles(form="archive", path=path)
         folders = (*usual_folders(path, "newsgroups20"), path / "newsgroups20_mini")
         if copy := _find_copy(folders):
-            return NewsgroupsFiles(form="folder" if copy.is_dir() else "archive", path=copy)
+            return SourceFiles(form="folder" if copy.is_dir() else "archive", path=copy)
     raise MissingSourceError(
         f"20 Newsgroups is not here (searched {format_paths(paths)}); download {URL} to FOLDER and "
         "run `longspan data build newsgroups --data FOLDER`"
@@ -125,7 +110,7 @@ def _find_copy(folders: Sequence[Path]) -> Path | None:
     return next(candidates, None)
 
 
-def read(source: NewsgroupsFiles) -> list[Post]:
+def read(source: SourceFiles) -> list[Post]:
     """Return the posts by split and name, of the folder that `find` prefers.
 
     Bytes are read as latin-1: posts have no declared encoding.
@@ -217,7 +202,6 @@ class Newsgroups(DocumentTask):
         source=f"20 Newsgroups, split by date, {URL}",
         license="none stated",
         sizes={"train": 10_184, "validation": 1_130, "test": 7_532},
-        vocab_size=ByteTokenizer.vocab_size,
         num_classes=len(GROUPS),
         metrics=("accuracy",),
         chance=1 / len(GROUPS),
@@ -232,6 +216,15 @@ class Newsgroups(DocumentTask):
     )
 
     find_source = staticmethod(find)
+
+    def identify_source(self, data: Path | None) -> dict[str, Any]:
+        """Return the checksum of an archive; of a folder that of the names and sizes of posts."""
+        path = find(data).path
+        if path.is_file():
+            return {"archive": file_sha256(path)}
+        names = archives.list_names(path, _MEMBER.fullmatch)
+        lines = "".join(f"{name} {(path / name).stat().st_size}\n" for name in names)
+        return {"posts": hashlib.sha256(lines.encode()).hexdigest()}
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback

@@ -15,7 +15,6 @@ from longspan.data.imports import texts
 from longspan.data.imports.targets import label_matrix, label_separator
 from longspan.data.imports.texts import TextsDescription, TextsSplit
 from longspan.data.summarized_document import SummarizedDocument, split_sentences
-from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import OptionError
 from longspan.metrics import Metric
 from longspan.shapes import Bool, Float, Int
@@ -256,8 +255,6 @@ def _make(folder: Path, description: TextsDescription) -> type[Task]:
             files,
             version=2,
             summary=f"Write {columns['target']!r}, the summary of {columns['text']!r}.",
-            vocab_size=ByteTokenizer.vocab_size + 1,
-            num_classes=ByteTokenizer.vocab_size + 1,
             metrics=METRICS["unicode"],
             head="seq2seq",
             notes=_SUMMARY_NOTES,
@@ -273,7 +270,6 @@ def _make(folder: Path, description: TextsDescription) -> type[Task]:
         files,
         summary=f"Predict {columns['target']!r}, {what}, from {columns['text']!r}"
         + (f" and {columns['pair']!r}." if description.is_pair else "."),
-        vocab_size=ByteTokenizer.vocab_size,
         num_classes=max(1, count),
         metrics=metrics,
         chance=None if has_labels else 1 / count if count else 0.0,

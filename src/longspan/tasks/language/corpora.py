@@ -155,31 +155,23 @@ class CorpusTask(ImportedCorpus, MaskedTask):
         """Special tokens of the tokenizer, so that a checkpoint agrees with it."""
         return {"pad_token_id": self.tokenizer.token_id("pad")}
 
-    def batches(
-        self,
-        split: Split,
-        *,
-        batch_size: int,
-        seed: int = 0,
-        start: int = 0,
-        rows: np.ndarray | None = None,
-    ) -> Iterator[Batch]:
-        """Yield batches as `Task.batches` does, the sources of `train` in their weights.
+    def _training_rows(self, batch_size: int, seed: int, start: int) -> Iterator[np.ndarray]:
+        """Return the rows of training batches, in which sources have their weights.
 
         Raises:
-            OptionError: batch_size, seed or start is out of range, or a path has a weight, but no
-                training documents.
+            OptionError: a path has a weight, but no training documents.
         """
-        plain = super().batches(split, batch_size=batch_size, seed=seed, start=start, rows=rows)
-        weights = self.options.weights
-        if split != "train" or rows is not None or weights is None:
-            return plain
-        examples = self._examples(split)
-        numbered_batches = enumerate(self._weighted_rows(weights, batch_size, seed, start), start)
-        return (
-            self.collate(examples, batch_rows, (seed, number))
-            for number, batch_rows in numbered_batches
-        )
+        if (weights := self.options.weights) is None:
+            return super()._training_rows(batch_size, seed, start)
+        counts = self.facts["training_sources"]
+        for path, count in zip(self.description.training_paths, counts, strict=False):
+            if not count:
+                raise OptionError(
+                    f"{path} has a weight, but no training documents; import the corpus without it"
+                )
+        documents = self._examples("train").labels
+        sources = np.searchsorted(self._source_bounds, documents, side="right") - 1
+        return weighted_rows(sources, np.array(weights), batch_size, seed, start)
 
     def collate(
         self, examples: Examples, rows: np.ndarray, draw: tuple[int, int] | None = None
@@ -244,20 +236,6 @@ class CorpusTask(ImportedCorpus, MaskedTask):
     def _source_bounds(self) -> np.ndarray:
         """Number of the first training document of each source."""
         return np.cumsum([0, *self.facts["training_sources"][:-1]])
-
-    def _weighted_rows(
-        self, weights: tuple[float, ...], batch_size: int, seed: int, start: int
-    ) -> Iterator[np.ndarray]:
-        """Yield the rows of training batches in which sources have their weights."""
-        counts = self.facts["training_sources"]
-        for path, count in zip(self.description.training_paths, counts, strict=False):
-            if not count:
-                raise OptionError(
-                    f"{path} has a weight, but no training documents; import the corpus without it"
-                )
-        documents = self._examples("train").labels
-        sources = np.searchsorted(self._source_bounds, documents, side="right") - 1
-        return weighted_rows(sources, np.array(weights), batch_size, seed, start)
 
 
 class CorpusStreamTask(ImportedCorpus, StreamTask):

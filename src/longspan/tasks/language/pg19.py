@@ -7,7 +7,6 @@ metadata.csv (titles and years) is not read.
 """
 
 import codecs
-import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,18 +31,7 @@ _LIMITS = archives.Limits(member=1 << 30, total=1 << 36)
 _BLANKS = np.frombuffer(BLANKS.encode(), np.uint8)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BookFiles(SourceFiles):
-    """One copy: the folder, and the files of the books of each split, sorted."""
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """Number of books and bytes of each split."""
-        sizes = {x: sum(book.stat().st_size for book in books) for x, books in self.files.items()}
-        return {"form": self.form, "books": {x: len(y) for x, y in self.files.items()}, **sizes}
-
-
-def find(data: Path | None, expected: Mapping[str, int]) -> BookFiles:
+def find(data: Path | None, expected: Mapping[str, int]) -> SourceFiles:
     """Find the published folder.
 
     Args:
@@ -71,7 +59,7 @@ def find(data: Path | None, expected: Mapping[str, int]) -> BookFiles:
     )
 
 
-def _check_books(folder: Path, expected: Mapping[str, int]) -> BookFiles:
+def _check_books(folder: Path, expected: Mapping[str, int]) -> SourceFiles:
     books = {split: tuple(sorted((folder / split).glob("*.txt"))) for split in expected}
     counts = {split: len(names) for split, names in books.items()}
     if counts != dict(expected):
@@ -83,7 +71,7 @@ def _check_books(folder: Path, expected: Mapping[str, int]) -> BookFiles:
             "again. As official data, a part of it is refused; it becomes a task, with its splits, "
             f"by `longspan data import corpus {folder} --objective next`"
         )
-    return BookFiles(form="folder", path=folder, files=books)
+    return SourceFiles(form="folder", path=folder, files=books)
 
 
 def read_split(books: Iterable[Path], writer: DocumentWriter) -> int:
@@ -159,9 +147,16 @@ class PG19(StreamTask):
         ),
     )
 
-    def find_source(self, data: Path | None) -> BookFiles:
+    def find_source(self, data: Path | None) -> SourceFiles:
         """Return the copy of the set."""
         return find(data, self.books)
+
+    def identify_source(self, data: Path | None) -> dict[str, Any]:
+        """Return the number of books and the bytes of each split."""
+        source = self.find_source(data)
+        sizes = {x: sum(book.stat().st_size for book in y) for x, y in source.files.items()}
+        books = {split: len(paths) for split, paths in source.files.items()}
+        return {"form": source.form, "books": books, **sizes}
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback

@@ -41,7 +41,6 @@ from torch import Tensor
 
 from longspan.config import Length, setting, settings
 from longspan.data.json_files import (
-    JsonFiles,
     field,
     find_json_files,
     load_json,
@@ -50,6 +49,7 @@ from longspan.data.json_files import (
 )
 from longspan.data.own_splits import VALIDATION
 from longspan.data.parquet import SUFFIX
+from longspan.data.source_files import SourceFiles
 from longspan.errors import DataError
 from longspan.files import file_sha256
 from longspan.metrics import Metric
@@ -450,7 +450,6 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         summary="Answer a question from two of ten paragraphs, and name the supporting sentences.",
         source=f"HotpotQA 1.1, Yang et al. 2018, {URL}",
         license="CC BY-SA 4.0",
-        vocab_size=259,
         num_classes=_NUM_CLASSES,
         metrics=(
             *("joint_f1", "joint_exact_match", "token_f1", "exact_match"),
@@ -466,7 +465,7 @@ class HotpotQA(QuestionData[MultiHopQuestion]):
         ),
     )
 
-    def find_source(self, data: Path | None) -> JsonFiles:
+    def find_source(self, data: Path | None) -> SourceFiles:
         """Return the files of training and development."""
         splits = ("train", "validation")
         return find_json_files(data, FILES, self.info.name, "hotpotqa", splits)

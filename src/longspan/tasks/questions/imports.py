@@ -18,7 +18,7 @@ import numpy as np
 
 from longspan.data.imports.stored import ImportDescription, covered, resolve_splits
 from longspan.data.imports.texts import split_sources
-from longspan.data.json_files import JsonFiles, load_json
+from longspan.data.json_files import load_json
 from longspan.data.near_duplicates import link_rows
 from longspan.data.own_splits import (
     DROPPED,
@@ -26,6 +26,7 @@ from longspan.data.own_splits import (
     TRAIN,
     assign_splits,
 )
+from longspan.data.source_files import SourceFiles
 from longspan.data.sources.table import Source, Table, read_table
 from longspan.data.sources.text import FileFormat
 from longspan.errors import DataError
@@ -311,10 +312,10 @@ class OwnQuestions(ImportedTask, Squad):
     Options = AnswerOptions
     description: ClassVar[QuestionsDescription]
 
-    def find_source(self, data: Path | None) -> JsonFiles:
+    def find_source(self, data: Path | None) -> SourceFiles:
         """Return the stored files, one for each split."""
         files = {split: (_split_file(self.folder, split),) for split in SPLITS}
-        return JsonFiles(form="import", path=self.folder, files=files)
+        return SourceFiles(form="import", path=self.folder, files=files)
 
     def read(
         self, data: Path | None, reports: Mapping[Split, Report]
@@ -334,7 +335,6 @@ def _make(folder: Path, description: QuestionsDescription) -> type[Task]:
         description,
         description.files[SPLITS[TRAIN]],
         summary="Mark the answer to a question in a document.",
-        vocab_size=Squad.info.vocab_size,
         num_classes=Squad.info.num_classes,
         metrics=Squad.info.metrics,
         head=Squad.info.head,

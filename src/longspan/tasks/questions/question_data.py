@@ -106,6 +106,11 @@ class QuestionData(PieceTask, Generic[Q]):
             DataError: they are missing.
         """
 
+    def identify_source(self, data: Path | None) -> dict[str, Any]:
+        """Return the form and the names of the files, and the sha256 of their content."""
+        source = self.find_source(data)
+        return {"form": source.form, "sha256": source.checksums()}
+
     @abstractmethod
     def read(self, data: Path | None, reports: Mapping[Split, Report]) -> Iterator[tuple[Split, Q]]:
         """Yield the questions and their splits.

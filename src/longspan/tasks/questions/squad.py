@@ -21,7 +21,6 @@ from typing import Any, ClassVar, Literal, get_args
 
 from longspan.config import setting, settings
 from longspan.data.json_files import (
-    JsonFiles,
     field,
     find_json_files,
     load_json,
@@ -29,6 +28,7 @@ from longspan.data.json_files import (
 )
 from longspan.data.own_splits import TEST, VALIDATION
 from longspan.data.parquet import SUFFIX
+from longspan.data.source_files import SourceFiles
 from longspan.errors import DataError, MissingSourceError
 from longspan.metrics import Metric, get_metric
 from longspan.metrics.answers import (
@@ -222,7 +222,6 @@ class Squad(QuestionTask):
         summary="Mark the answer to a question in a paragraph, or in a whole article.",
         source="SQuAD 1.1, Rajpurkar et al. 2016, https://rajpurkar.github.io/SQuAD-explorer",
         license="CC BY-SA 4.0",
-        vocab_size=259,
         num_classes=8,
         metrics=_METRICS,
         head="question_answering",
@@ -249,7 +248,7 @@ class Squad(QuestionTask):
             else normalize_answer(answer, language)
         )
 
-    def find_source(self, data: Path | None) -> JsonFiles:
+    def find_source(self, data: Path | None) -> SourceFiles:
         """Return the files of questions, of all splits."""
         return find_json_files(data, self.files, self.info.name, "squad", self.hub_splits)
 
@@ -298,7 +297,7 @@ class Xquad(Squad):
         ),
     )
 
-    def find_source(self, data: Path | None) -> JsonFiles:
+    def find_source(self, data: Path | None) -> SourceFiles:
         """Return the file of questions in the language.
 
         Raises:

@@ -13,7 +13,6 @@ documents, which are joined here. In the domain web each document of a question 
 own. The official evaluation scores them so, too.
 """
 
-import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -62,23 +61,7 @@ _HUB_COLUMNS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TriviaQAFiles(SourceFiles):
-    """One copy of TriviaQA, for one domain: questions of the published splits, and documents."""
-
-    domain: Domain
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """Domain, names and sizes of the files of questions, number and size of the documents."""
-        origin = {**super().origin, "domain": self.domain}
-        if self.form == "parquet":
-            return origin
-        documents = {name: _measure(self.path / name) for name in _FOLDERS[self.domain]}
-        return {**origin, "documents": documents}
-
-
-def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
+def find(data: Path | None, domain: Domain) -> SourceFiles:
     """Find a copy.
 
     Args:
@@ -95,17 +78,17 @@ def find(data: Path | None, domain: Domain) -> TriviaQAFiles:
         for root in (*usual_folders(path, "triviaqa"), path / "triviaqa-rc"):
             files = {x: (root / "qa" / name.format(domain),) for x, name in _FILES.items()}
             if all(x.is_file() for (x,) in files.values()) and (root / _ROOT).is_dir():
-                return TriviaQAFiles(form="folder", path=root, files=files, domain=domain)
+                return SourceFiles(form="folder", path=root, files=files)
         shards = {x: split_files(path, y) for x, y in _HUB_SPLITS.items() if data is not None}
         if shards and all(shards.values()):
-            return TriviaQAFiles(form="parquet", path=path, files=shards, domain=domain)
+            return SourceFiles(form="parquet", path=path, files=shards)
     raise MissingSourceError(
         f"TriviaQA ({domain}) is not here (searched {format_paths(paths)}); download {URL}, and "
         "run `longspan data build triviaqa --data FILE`"
     )
 
 
-def load_records(files: TriviaQAFiles, split: PublishedSplit) -> Iterator[Any]:
+def load_records(files: SourceFiles, domain: Domain, split: PublishedSplit) -> Iterator[Any]:
     """Yield the questions of a split as published; of a verified file, the verified ones.
 
     Those of the hub are read one by one.
@@ -115,7 +98,7 @@ def load_records(files: TriviaQAFiles, split: PublishedSplit) -> Iterator[Any]:
     """
     path = files.firsts[split]
     if files.form == "parquet":
-        yield from _read_rows(path, files.domain)
+        yield from _read_rows(path, domain)
         return
     content = load_json(path)
     records = field(content, "Data", list, str(path))
@@ -128,7 +111,7 @@ def load_records(files: TriviaQAFiles, split: PublishedSplit) -> Iterator[Any]:
         if is_verified and not record.get("QuestionPartOfVerifiedEval"):
             continue
         # As in the official evaluation, all documents from the web count.
-        selects = is_verified and files.domain == "wikipedia"
+        selects = is_verified and domain == "wikipedia"
         yield _select_verified(record, where) if selects else record
 
 
@@ -163,12 +146,13 @@ def _read_rows(path: Path, domain: Domain) -> Iterator[dict[str, Any]]:
 
 
 def read_question(
-    files: TriviaQAFiles, record: Any, where: str, report: Report
+    files: SourceFiles, domain: Domain, record: Any, where: str, report: Report
 ) -> Iterator[Question]:
     """Yield a question with its documents, or with each of them; nothing if there is none.
 
     Args:
         files: copy to read.
+        domain: source of the documents.
         record: one of `load_records`.
         where: its place, for messages.
         report: receives `without_document` (questions), `documents_missing` and
@@ -187,7 +171,7 @@ def read_question(
     texts = [(file, text) for file, text in documents if text]
     if not texts:
         report.add("without_document", name, where)
-    elif files.domain == "wikipedia":
+    elif domain == "wikipedia":
         yield _make_question(record, where, [text for _, text in texts], name)
     else:
         yield from (
@@ -305,7 +289,6 @@ class TriviaQA(QuestionTask):
         summary="Find the answer to a trivia question in long documents.",
         source=f"TriviaQA 1.0, Joshi et al. 2017, {URL}",
         license="none stated for the questions; documents have the licenses of their sites",
-        vocab_size=259,
         num_classes=8,
         metrics=("token_f1", "exact_match"),
         head="question_answering",
@@ -322,9 +305,18 @@ class TriviaQA(QuestionTask):
         """Return an answer as the official evaluation compares it."""
         return normalize_triviaqa_answer(answer)
 
-    def find_source(self, data: Path | None) -> TriviaQAFiles:
+    def find_source(self, data: Path | None) -> SourceFiles:
         """Return the files of questions of the domain."""
         return find(data, self.options.domain)
+
+    def identify_source(self, data: Path | None) -> dict[str, Any]:
+        """Return names and sizes of the files of questions, number and size of the documents."""
+        source, domain = self.find_source(data), self.options.domain
+        origin = {**source.origin, "domain": domain}
+        if source.form == "parquet":
+            return origin
+        documents = {name: _measure(source.path / name) for name in _FOLDERS[domain]}
+        return {**origin, "documents": documents}
 
     def record_id(self, question: str) -> str:
         """Return the id of a question without its document."""
@@ -334,18 +326,18 @@ class TriviaQA(QuestionTask):
         self, data: Path | None, reports: Mapping[Split, Report]
     ) -> Iterator[tuple[Split, Question]]:
         """Yield the questions with their documents, which are read one by one."""
-        files = self.find_source(data)
+        files, domain = self.find_source(data), self.options.domain
         held_out: dict[PublishedSplit, dict[int, float]]
         held_out = {"train": {VALIDATION: self.options.validation}, "dev": {}}
         for published_split, shares in held_out.items():
             path = files.firsts[published_split]
             keys = [
                 field(record, "QuestionId", str, f"{path}: question {number}")
-                for number, record in enumerate(load_records(files, published_split))
+                for number, record in enumerate(load_records(files, domain, published_split))
             ]
             splits = assign_questions(keys, shares)
             # Read again: the records of the hub have the texts of all documents.
-            for number, record in enumerate(load_records(files, published_split)):
+            for number, record in enumerate(load_records(files, domain, published_split)):
                 split, where = splits[number], f"{path}: question {number}"
-                for question in read_question(files, record, where, reports[split]):
+                for question in read_question(files, domain, record, where, reports[split]):
                     yield split, question

@@ -256,8 +256,6 @@ class WikiHop(PieceTask):
         summary="Choose the answer to a question among candidates, from several documents.",
         source=f"QAngaroo 1.1, Welbl et al. 2018, {URL}",
         license="CC BY-SA 3.0",
-        vocab_size=263,
-        num_classes=_MOST_CANDIDATES,
         metrics=("accuracy",),
         head="candidates",
         published=published_scores("wikihop"),

@@ -22,7 +22,6 @@ from longspan.data import tokenizers
 from longspan.data.cache import BuildOutput
 from longspan.data.own_splits import SPLITS, TEST, VALIDATION, assign_splits
 from longspan.data.store import Ragged, SequenceWriter
-from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import DataError
 from longspan.tasks.base import ProgressCallback
 from longspan.tasks.info import TaskInfo
@@ -158,7 +157,6 @@ class AanRetrieval(RankingTask):
         summary="Rank the papers that a paper cites among all papers, by a dual encoder.",
         source="AAN pairs of the Long Range Arena release, Tay et al. 2021",
         license="none stated for the pairs; ACL papers before 2016 are CC BY-NC-SA 3.0",
-        vocab_size=ByteTokenizer.vocab_size,
         num_classes=2,
         metrics=METRICS,
         head="dual_encoder",

@@ -5,7 +5,6 @@ from typing import ClassVar
 
 from longspan.config import Length, setting, settings
 from longspan.data.cache import BuildOutput
-from longspan.data.tokenizers import ByteTokenizer
 from longspan.tasks.base import ProgressCallback, Task
 from longspan.tasks.imported import ImportedTask, make_task, makes_tasks
 from longspan.tasks.ranking.imports import BeirDescription, load_collection
@@ -65,7 +64,6 @@ def _make(folder: Path, description: BeirDescription) -> type[Task]:
         ", ".join(description.files),
         version=2,
         summary=f"Rank {description.documents:,} documents for each query, by a dual encoder.",
-        vocab_size=ByteTokenizer.vocab_size,
         num_classes=2,
         metrics=METRICS,
         head="dual_encoder",

@@ -6,14 +6,14 @@ with `_id` and `text`. A line of the judgments has the columns query-id, corpus-
 header, separated by tabs.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from longspan.data.sources.rows import read_json
 from longspan.data.sources.text import UTF8, ReadingReport, open_encoded
 from longspan.errors import DataError
+from longspan.tasks.ranking.collection import CollectionFiles, Judgment
 
 CORPUS, QUERIES, JUDGMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
 # Files of judgments of each split.
@@ -24,15 +24,6 @@ _SPLIT_FILES = {
 }
 _COLUMNS = "query-id, corpus-id and score, separated by tabs"
 _GRADES = range(-(2**15), 2**15)
-
-
-class Judgment(NamedTuple):
-    """Grade of a document for a query, and its place for messages."""
-
-    query: str
-    document: str
-    grade: int
-    place: str
 
 
 def read_texts(path: Path) -> Iterator[tuple[str, str]]:
@@ -121,56 +112,33 @@ def _parse_grade(text: str, place: str) -> int:
     return int(text)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BeirFiles:
-    """Files of a collection in the layout of BEIR.
+def find_beir(folder: Path) -> CollectionFiles:
+    """Find the files of a collection in a folder.
 
-    Attributes:
-        folder: folder with the documents and the queries.
-        judgments: file of judgments of each split.
+    Raises:
+        DataError: a file is missing, or there are several for one split.
     """
-
-    folder: Path
-    judgments: dict[str, Path]
-
-    @property
-    def paths(self) -> list[Path]:
-        """All files, that of the documents first."""
-        return [self.folder / CORPUS, self.folder / QUERIES, *self.judgments.values()]
-
-    @classmethod
-    def find(cls, folder: Path) -> "BeirFiles":
-        """Find the files in a folder.
-
-        Raises:
-            DataError: a file is missing, or there are several for one split.
-        """
-        if not folder.is_dir():
-            raise DataError(
-                f"{folder} is not a folder; expected one with {CORPUS}, {QUERIES} and qrels/"
-            )
-        missing = [name for name in (CORPUS, QUERIES) if not (folder / name).is_file()]
-        files = {}
-        for split, names in _SPLIT_FILES.items():
-            paths = [path for name in names if (path := folder / JUDGMENTS / name).is_file()]
-            if len(paths) > 1:
-                raise DataError(
-                    f"{paths[0]} and {paths[1]} both judge the {split} split; remove one"
-                )
-            if paths:
-                files[split] = paths[0]
-        if not files:
-            missing.append("qrels/train.tsv, qrels/dev.tsv or qrels/test.tsv")
-        if missing:
-            raise DataError(f"{folder} lacks {' and '.join(missing)}; expected the layout of BEIR")
-        return cls(folder=folder, judgments=files)
-
-    def read_documents(self) -> Iterator[tuple[str, str]]:
-        """Yield id and text of each document; see `read_texts`."""
-        return read_texts(self.folder / CORPUS)
-
-    def read_queries(self) -> dict[str, str]:
-        """Return the queries by their ids; see `read_texts`."""
-        return dict(read_texts(self.folder / QUERIES))
-
-    read_judgments = staticmethod(read_judgments)
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder} is not a folder; expected one with {CORPUS}, {QUERIES} and qrels/"
+        )
+    corpus, queries = folder / CORPUS, folder / QUERIES
+    missing = [path.name for path in (corpus, queries) if not path.is_file()]
+    files = {}
+    for split, names in _SPLIT_FILES.items():
+        paths = [path for name in names if (path := folder / JUDGMENTS / name).is_file()]
+        if len(paths) > 1:
+            raise DataError(f"{paths[0]} and {paths[1]} both judge the {split} split; remove one")
+        if paths:
+            files[split] = paths[0]
+    if not files:
+        missing.append("qrels/train.tsv, qrels/dev.tsv or qrels/test.tsv")
+    if missing:
+        raise DataError(f"{folder} lacks {' and '.join(missing)}; expected the layout of BEIR")
+    return CollectionFiles(
+        paths=[corpus, queries, *files.values()],
+        judgments=files,
+        read_documents=lambda: read_texts(corpus),
+        read_queries=lambda: dict(read_texts(queries)),
+        read_judgments=read_judgments,
+    )

@@ -1,10 +1,13 @@
-"""Collections: documents, the queries of each split, and the judged documents of each query."""
+"""Collections: documents, the queries of each split, and the judged documents of each query.
+
+`CollectionFiles` are those of a user, `Collection` is what they become.
+"""
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +16,34 @@ from longspan.data.own_splits import SPLITS
 from longspan.data.store import Ragged, SequenceWriter
 
 NONE = -1  # of a query that is no document
+
+
+class Judgment(NamedTuple):
+    """Grade of a document for a query, and its place for messages."""
+
+    query: str
+    document: str
+    grade: int
+    place: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CollectionFiles:
+    """Files of a collection in some layout, and how they are read.
+
+    Attributes:
+        paths: all files, that of the documents first.
+        judgments: file of the judgments of each split.
+        read_documents: yields id and text of each document.
+        read_queries: returns the queries of all splits by their ids.
+        read_judgments: yields the judgments of one of the files.
+    """
+
+    paths: list[Path]
+    judgments: dict[str, Path]
+    read_documents: Callable[[], Iterator[tuple[str, str]]]
+    read_queries: Callable[[], dict[str, str]]
+    read_judgments: Callable[[Path], Iterator[Judgment]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,8 @@ double quotes, which the two kinds of files write in different ways.
 """
 
 import csv
-import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from longspan.data.json_files import field
 from longspan.data.sources.rows import read_json
 from longspan.data.sources.text import UTF8, ReadingReport, open_encoded
 from longspan.errors import DataError
-from longspan.tasks.ranking.beir_files import Judgment
+from longspan.tasks.ranking.collection import CollectionFiles, Judgment
 
 PASSAGES = "psgs_w100.tsv"
 _LAYOUT = f"{PASSAGES} and a file such as nq-train.json"
@@ -32,134 +31,128 @@ _SPLITS = {"train": "train.json", "validation": "dev.json", "test": "test.json"}
 _GRADES = {"hard_negative_ctxs": 0, "positive_ctxs": 1}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DprFiles:
-    """Files of a collection in the layout of DPR.
+def find_dpr(folder: Path) -> CollectionFiles:
+    """Find the files of a collection in a folder, or in folders one level below it.
 
-    Attributes:
-        passages: file of the passages.
-        judgments: file of the questions of each split, with the titles of their answers.
+    Raises:
+        DataError: a file is missing, or there are several of a kind.
     """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder; expected one with {_LAYOUT}")
+    files = {name: _find(folder, f"*{end}") for name, end in _SPLITS.items()}
+    passages = _find(folder, PASSAGES)
+    judgments = {name: path for name, path in files.items() if path is not None}
+    if passages is None or not judgments:
+        lacks = PASSAGES if passages is None else "nq-train.json or a file like it"
+        raise DataError(f"{folder} lacks {lacks}; expected the layout of DPR, {_LAYOUT}")
+    return CollectionFiles(
+        paths=[passages, *judgments.values()],
+        judgments=judgments,
+        read_documents=lambda: read_articles(passages),
+        read_queries=lambda: _read_queries(judgments.values()),
+        read_judgments=_read_judgments,
+    )
 
-    passages: Path
-    judgments: dict[str, Path]
 
-    @property
-    def paths(self) -> list[Path]:
-        """All files, that of the documents first."""
-        return [self.passages, *self.judgments.values()]
+def read_articles(passages: Path) -> Iterator[tuple[str, str]]:
+    """Yield title and text of each article; the text begins with the title.
 
-    @classmethod
-    def find(cls, folder: Path) -> "DprFiles":
-        """Find the files in a folder, or in folders one level below it.
+    Articles of which all passages follow each other are in the order of the file, others come
+    behind them.
 
-        Raises:
-            DataError: a file is missing, or there are several of a kind.
-        """
-        if not folder.is_dir():
-            raise DataError(f"{folder} is not a folder; expected one with {_LAYOUT}")
-        files = {name: _find(folder, f"*{end}") for name, end in _SPLITS.items()}
-        passages = _find(folder, PASSAGES)
-        judgments = {name: path for name, path in files.items() if path is not None}
-        if passages is None or not judgments:
-            lacks = PASSAGES if passages is None else "nq-train.json or a file like it"
-            raise DataError(f"{folder} lacks {lacks}; expected the layout of DPR, {_LAYOUT}")
-        return cls(passages=passages, judgments=judgments)
-
-    def read_documents(self) -> Iterator[tuple[str, str]]:
-        """Yield title and text of each article; the text begins with the title.
-
-        Articles of which all passages follow each other are in the order of the file, others come
-        behind them.
-
-        Raises:
-            DataError: a line is malformed or has no title; the message names file and line.
-        """
-        scattered = self._scattered_titles()
-        late: dict[str, list[str]] = {}
-        name, parts = "", [""]
-        for title, text in self._read_passages():
-            key = _key(title)
-            if key in scattered:
-                late.setdefault(key, [title]).append(text)
-                continue
-            if key != name and name:
-                yield name, _join(parts)
-            if key != name:
-                name, parts = key, [title]
-            parts.append(text)
-        if name:
+    Raises:
+        DataError: a line is malformed or has no title; the message names file and line.
+    """
+    scattered = _scattered_titles(passages)
+    late: dict[str, list[str]] = {}
+    name, parts = "", [""]
+    for title, text in _read_passages(passages):
+        key = _key(title)
+        if key in scattered:
+            late.setdefault(key, [title]).append(text)
+            continue
+        if key != name and name:
             yield name, _join(parts)
-        yield from ((name, _join(parts)) for name, parts in late.items())
+        if key != name:
+            name, parts = key, [title]
+        parts.append(text)
+    if name:
+        yield name, _join(parts)
+    yield from ((name, _join(parts)) for name, parts in late.items())
 
-    def read_queries(self) -> dict[str, str]:
-        """Return the questions of all splits by their ids, which are no titles.
 
-        Raises:
-            DataError: a file is malformed; the message names file and line.
-        """
-        return {
-            name: field(record, "question", str, place).strip()
-            for path in self.judgments.values()
-            for name, place, record in _read_records(path)
-        }
+def _scattered_titles(passages: Path) -> set[str]:
+    """Return the titles of the articles whose passages do not follow each other."""
+    seen: set[str] = set()
+    scattered: set[str] = set()
+    previous = None
+    for title, _ in _read_passages(passages):
+        key = _key(title)
+        if key != previous and key in seen:
+            scattered.add(key)
+        seen.add(key)
+        previous = key
+    return scattered
 
-    def read_judgments(self, path: Path) -> Iterator[Judgment]:
-        """Yield the articles of a file's questions: grade 1 with an answer, 0 without one.
 
-        Raises:
-            DataError: the file is malformed; the message names file and line.
-        """
-        for name, place, record in _read_records(path):
-            grades: dict[str, int] = {}
-            for list_name, grade in _GRADES.items():
-                for context in field(record, list_name, list, place):
-                    title = field(context, "title", str, f"{place}: {list_name}")
-                    grades[_key(title)] = grade
-            for title, grade in grades.items():
-                yield Judgment(name, title, grade, place)
-
-    def _scattered_titles(self) -> set[str]:
-        """Return the titles of the articles whose passages do not follow each other."""
-        seen: set[str] = set()
-        scattered: set[str] = set()
-        previous = None
-        for title, _ in self._read_passages():
-            key = _key(title)
-            if key != previous and key in seen:
-                scattered.add(key)
-            seen.add(key)
-            previous = key
-        return scattered
-
-    def _read_passages(self) -> Iterator[tuple[str, str]]:
-        """Yield title and text of each passage."""
-        csv.field_size_limit(sys.maxsize)
-        with open_encoded(self.passages, UTF8, newline="", most=None) as file:
-            reader = csv.reader(file, delimiter="\t")
-            header = tuple(next(reader, ()))
-            if header != _COLUMNS:
-                raise DataError(
-                    f"{self.passages}, line 1: expected the header id, text and title, separated "
-                    f"by tabs, got {', '.join(header)[:80] or 'nothing'}"
-                )
-            for row in reader:
-                if row:
-                    yield self._check(row, f"{self.passages}, line {reader.line_num}")
-
-    def _check(self, row: list[str], place: str) -> tuple[str, str]:
-        """Return title and text of a row."""
-        if len(row) != len(_COLUMNS):
+def _read_passages(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield title and text of each passage."""
+    csv.field_size_limit(sys.maxsize)
+    with open_encoded(path, UTF8, newline="", most=None) as file:
+        reader = csv.reader(file, delimiter="\t")
+        header = tuple(next(reader, ()))
+        if header != _COLUMNS:
             raise DataError(
-                f"{place} has {len(row)} columns; expected id, text and title, separated by tabs"
+                f"{path}, line 1: expected the header id, text and title, separated by tabs, got "
+                f"{', '.join(header)[:80] or 'nothing'}"
             )
-        _, text, title = (column.strip() for column in row)
-        if not _key(title):
-            raise DataError(
-                f"{place} has a passage of no document: expected its title, by which passages are "
-                f"joined, got {title!r}; add the title, or remove the line"
-            )
-        return title, text
+        for row in reader:
+            if row:
+                yield _check(row, f"{path}, line {reader.line_num}")
+
+
+def _check(row: list[str], place: str) -> tuple[str, str]:
+    """Return title and text of a row."""
+    if len(row) != len(_COLUMNS):
+        raise DataError(
+            f"{place} has {len(row)} columns; expected id, text and title, separated by tabs"
+        )
+    _, text, title = (column.strip() for column in row)
+    if not _key(title):
+        raise DataError(
+            f"{place} has a passage of no document: expected its title, by which passages are "
+            f"joined, got {title!r}; add the title, or remove the line"
+        )
+    return title, text
+
+
+def _read_queries(paths: Iterable[Path]) -> dict[str, str]:
+    """Return the questions of all splits by their ids, which are no titles.
+
+    Raises:
+        DataError: a file is malformed; the message names file and line.
+    """
+    return {
+        name: field(record, "question", str, place).strip()
+        for path in paths
+        for name, place, record in _read_records(path)
+    }
+
+
+def _read_judgments(path: Path) -> Iterator[Judgment]:
+    """Yield the articles of a file's questions: grade 1 with an answer, 0 without one.
+
+    Raises:
+        DataError: the file is malformed; the message names file and line.
+    """
+    for name, place, record in _read_records(path):
+        grades: dict[str, int] = {}
+        for list_name, grade in _GRADES.items():
+            for context in field(record, list_name, list, place):
+                title = field(context, "title", str, f"{place}: {list_name}")
+                grades[_key(title)] = grade
+        for title, grade in grades.items():
+            yield Judgment(name, title, grade, place)
 
 
 def _find(folder: Path, pattern: str) -> Path | None:

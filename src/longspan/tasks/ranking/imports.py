@@ -30,14 +30,19 @@ from longspan.data.store import SequenceWriter
 from longspan.data.tokenizers import split_words
 from longspan.errors import DataError, OptionError
 from longspan.files import file_sha256
-from longspan.tasks.ranking.beir_files import BeirFiles
-from longspan.tasks.ranking.collection import NONE, Collection, Queries, relevant, sort_documents
-from longspan.tasks.ranking.dpr_files import DprFiles
-from longspan.tasks.ranking.pair_table import PairTable
+from longspan.tasks.ranking.beir_files import find_beir
+from longspan.tasks.ranking.collection import (
+    NONE,
+    Collection,
+    CollectionFiles,
+    Queries,
+    relevant,
+    sort_documents,
+)
+from longspan.tasks.ranking.dpr_files import find_dpr
 
 HELD_OUT_SHARE = 0.1
-CollectionFiles = BeirFiles | DprFiles | PairTable
-LAYOUTS: dict[str, type[BeirFiles | DprFiles]] = {"beir": BeirFiles, "dpr": DprFiles}
+LAYOUTS = {"beir": find_beir, "dpr": find_dpr}
 _SHOWN = 3  # places of unknown ids that are kept for messages
 _DOCUMENTS, _QUERIES = "documents.parquet", "queries.parquet"
 _BATCH = 1 << 22  # characters of documents that are written at a time
@@ -103,7 +108,7 @@ QueryRow = dict[str, Any]
 def import_collection(
     cache: Path,
     name: str,
-    folder: Path | PairTable,
+    folder: Path | CollectionFiles,
     held_out: Mapping[int, float | None],
     progress: ProgressCallback,
     *,
@@ -118,7 +123,7 @@ def import_collection(
     Args:
         cache: folder of built data sets.
         name: name of the task.
-        folder: folder to read, or a table of pairs.
+        folder: folder to read, or files that are found already, such as a table of pairs.
         held_out: share of the queries to hold out, by split; None: the default.
         progress: called with the number of documents after each thousand.
         layout: layout of the folder, of `LAYOUTS`.
@@ -129,7 +134,7 @@ def import_collection(
         DataError: a file is missing or malformed; the message has file and line.
         RunError: the cache cannot be written.
     """
-    collection = folder if isinstance(folder, PairTable) else LAYOUTS[layout].find(folder)
+    collection = LAYOUTS[layout](folder) if isinstance(folder, Path) else folder
     files = dict(collection.judgments)
     if SPLITS[TRAIN] not in files:
         files = {SPLITS[TRAIN]: files.pop(next(iter(files))), **files}

@@ -24,7 +24,6 @@ from longspan.data.parquet import SUFFIX, read_records, split_files
 from longspan.data.source_files import SourceFiles, format_paths, search_paths
 from longspan.data.sources.text import explain_damage, open_packed
 from longspan.data.summarized_document import SummarizedDocument, split_sentences
-from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import MissingSourceError
 from longspan.files import unique_keys
 from longspan.metrics.summaries import RougeRule
@@ -189,8 +188,6 @@ def _describe(name: str, title: str, what: str) -> TaskInfo:
         summary=f"Write the abstract of {what}.",
         source=f"Cohan et al. 2018, {URL}",
         license="none stated",
-        vocab_size=ByteTokenizer.vocab_size + 1,
-        num_classes=ByteTokenizer.vocab_size + 1,
         metrics=METRICS["rouge-score"],
         head="seq2seq",
         published=published_scores(name),

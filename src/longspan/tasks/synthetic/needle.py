@@ -46,9 +46,6 @@ class NeedleTask(CopyingTask):
         title="Needle",
         summary="Name the one symbol that a long text of filler contains.",
         source="generated, after Kamradt 2023, needle in a haystack",
-        vocab_size=18,
-        num_classes=8,
-        chance=1 / 8,
         published=(),
         notes=(
             "A diagnostic task, not part of Long Range Arena. It asks whether information from "
