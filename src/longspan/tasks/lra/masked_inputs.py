@@ -117,9 +117,13 @@ class MaskedInputs(MaskedTask):
 
     @functools.cached_property
     def masking(self) -> Masking:
-        """Masks of these options; padding is neither masked nor drawn, but pixels of id 0 are."""
-        padding = () if isinstance(self, PixelTask) else (0,)
-        return self.make_masking(self._num_symbols, (*padding, self._num_symbols))
+        """Masks of these options; special tokens are neither masked nor drawn, black pixels are."""
+        special = {self._num_symbols}
+        if not isinstance(self, PixelTask):
+            special.add(0)
+        if pieces := getattr(self, "_word_pieces", None):
+            special |= pieces.special_ids
+        return self.make_masking(self._num_symbols, special)
 
     @property
     def data_name(self) -> str:
