@@ -86,6 +86,18 @@ def test_encoder_decoders_are_refused():
         assert part in str(caught.value)
 
 
+def test_models_of_all_texts_are_refused(tmp_path):
+    path = write_csv(tmp_path / "all.csv", [x[:2] for x in reviews(30)], ("body", "stars"))
+    import_texts(tmp_path / "cache", "whole", path, TextsRequest(text="body", target="stars"))
+    with forgotten_imports(tmp_path):
+        register_imports(tmp_path / "cache")
+        task = build("whole", {"length": 64, "train_on": "all"})
+        task.open(tmp_path / "cache")
+        message = r"need examples of validation; local-1-0\.json has the splits train\. Name"
+        with pytest.raises(OptionError, match=message):
+            module._check_layout(Path("runs/local-1-0.json"), task)
+
+
 def test_scored_tokens_of_candidates_are_their_markers(folders):
     task = opened(folders, "wikihop")
     batch, tokens = first_window(task, 0)
