@@ -7,13 +7,16 @@ import pytest
 import torch
 
 import toy_streams
+from aan_files import write_by_id
 from conll_files import write_conll
+from corpus_files import make_task, write_folder
 from longspan.analysis import example_rollouts, layers
 from longspan.analysis import run_analysis as module
 from longspan.arena.protocols.files import register_imports
 from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.errors import OptionError
 from longspan.models import LongspanConfig
+from longspan.results.analysis import pack_tokens
 from longspan.tasks import build
 from own_files import forgotten_imports, reviews, write_csv
 from wikihop_files import write_wikihop
@@ -83,6 +86,18 @@ def test_encoder_decoders_are_refused():
         assert part in str(caught.value)
 
 
+def test_models_of_all_texts_are_refused(tmp_path):
+    path = write_csv(tmp_path / "all.csv", [x[:2] for x in reviews(30)], ("body", "stars"))
+    import_texts(tmp_path / "cache", "whole", path, TextsRequest(text="body", target="stars"))
+    with forgotten_imports(tmp_path):
+        register_imports(tmp_path / "cache")
+        task = build("whole", {"length": 64, "train_on": "all"})
+        task.open(tmp_path / "cache")
+        message = r"need examples of validation; local-1-0\.json has the splits train\. Name"
+        with pytest.raises(OptionError, match=message):
+            module._check_layout(Path("runs/local-1-0.json"), task)
+
+
 def test_scored_tokens_of_candidates_are_their_markers(folders):
     task = opened(folders, "wikihop")
     batch, tokens = first_window(task, 0)
@@ -145,6 +160,37 @@ def test_rollouts_name_the_class_of_texts_that_have_one(tmp_path, kind):
         found = example_rollouts.roll_out_examples(build_model(task), task, [0, 1])
     names = {"pos", "neg"} if kind == "class" else {None}
     assert {x for one in found for x in (one.label, one.prediction)} <= names
+
+
+@pytest.mark.parametrize("kind", ["corpus", "pairs"])
+def test_rollouts_of_masked_texts_are_of_the_tokens_read(tmp_path, kind):
+    """Windows and second texts are examples that no stored row has."""
+    with forgotten_imports(tmp_path):
+        if kind == "corpus":
+            task = make_task(tmp_path / "cache", write_folder(tmp_path / "files"))
+            task = task(task.Options(length=32))
+        else:
+            task = build("masked_retrieval", {"length": 40})
+        data = None if kind == "corpus" else write_by_id(tmp_path / "pairs")
+        task.open(tmp_path / "cache", data)
+        rows = [0, task.size("validation") - 1]
+        assert rows[1] >= len(task.dataset.splits["validation"])
+        for found in example_rollouts.roll_out_examples(build_model(task), task, rows):
+            (batch,) = layers.batches_of_rows(task, np.array([found.row]))
+            ids = batch.inputs["input_ids"][batch.inputs["attention_mask"]]
+            assert (ids == task.masking.mask_id).any()
+            packed = pack_tokens(task.ids_to_tokens(ids.numpy()))
+            assert {"text": found.text, "separator": found.separator} == packed
+            found.check()
+
+
+def test_rollouts_of_autoencoders_start_at_the_pooled_state(tmp_path):
+    sizes = {"train": 3, "validation": 2, "test": 1}
+    task = build("compression", {**sizes, "length": 12})
+    task.open(tmp_path / "cache")
+    (found,) = example_rollouts.roll_out_examples(build_model(task), task, [1])
+    assert (found.start, found.prediction) == ("the last token", None)
+    assert found.shares.unpack().argmax() == 11
 
 
 def test_mechanisms_without_global_tokens_are_analyzed(folders):

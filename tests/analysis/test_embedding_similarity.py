@@ -60,6 +60,23 @@ def test_position_similarity_excludes_summary_token(pooling):
     assert (found.count, found.grid) == (30, None)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"position": "sinusoidal", "embedding_size": 16},
+        {"position": "axial", "axial_shape": [4, 8], "axial_widths": [24, 40]},
+    ],
+    ids=lambda fields: fields["position"],
+)
+def test_positions_are_what_the_model_adds(fields):
+    model = build_encoder(**fields, pooling="cls")
+    width = model.embeddings.words.embedding_dim
+    added = model.embeddings._add_positions(torch.zeros(1, 31, width), None)[0, 1:]
+    found = embedding_similarity.position_similarity(model)
+    np.testing.assert_allclose(found.cosines(), naive_cosines(added).detach(), atol=STEP)
+    assert found.dimensions == width
+
+
 def test_every_position_of_an_image_has_its_own_similarities():
     model = build_encoder(max_position_embeddings=1024, pooling="cls")
     found = embedding_similarity.position_similarity(model, 32)

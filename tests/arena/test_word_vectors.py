@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 import torch
 
+from aan_files import write_by_id
 from longspan.arena import get
 from longspan.arena.documents import word_vectors as module
 from longspan.arena.documents.word_vectors import set_word_vectors, word_vectors
 from longspan.arena.grid import find_refusal
 from longspan.data.store import Ragged
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
+from longspan.tasks import build
 
 TEXTS = [[3, 4, 4, 5], [3, 4, 5, 5], [6, 7], [6, 7, 7, 3], [8, 8, 8, 6]]
 
@@ -102,6 +104,24 @@ def test_runs_without_a_table_of_their_own_are_refused(protocol, task, changes, 
     refusal = find_refusal(get(protocol).row(task, "full", 0, changes))
     assert reason in refusal
     assert refusal.endswith("set training.word_vectors=random")
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("in_context_recall", None),
+        ("aan_retrieval", lambda splits: splits["documents"].tokens),
+        ("retrieval", lambda splits: splits["train"].second),
+    ],
+)
+def test_targets_and_numbers_of_documents_are_no_texts(tmp_path, name, other):
+    sizes = {"train": 4, "validation": 1, "test": 1, "length": 9}
+    task = build(name, sizes if other is None else None)
+    task.open(tmp_path / "cache", None if other is None else write_by_id(tmp_path / "data"))
+    splits, found = task.dataset.splits, module.training_texts(task)
+    expected = [splits["train"].tokens, *([] if other is None else [other(splits)])]
+    assert [x.values.tolist() for x in found] == [x.values.tolist() for x in expected]
+    assert np.isfinite(word_vectors(found, task.vocab_size, 4, seed=0)).all()
 
 
 def test_runs_of_token_ids_take_them():

@@ -273,6 +273,16 @@ def test_label_is_one_if_the_markers_end_one_contour(resolution):
             np.testing.assert_array_equal(own[end, 0], marker)
 
 
+@pytest.mark.parametrize(("number", "label"), [(190, 0), (201, 1)])
+def test_contours_that_end_at_one_place_are_told_apart(number, label):
+    """Paddles of both contours lie at the second marker."""
+    drawing = redraw(lra_settings(32), number, seed=3)
+    at_marker = (drawing.paddles[:, 0] == drawing.markers[1]).all(1)
+    assert set(drawing.contours[at_marker]) == {0, 1}
+    assert drawing.marked_contours == ((1, 1) if label else (1, 0))
+    assert drawing.label == label
+
+
 def chains(drawing, settings):
     """Return the gaps and turns between neighbors of each contour, in pixels and radians."""
     gaps, turns = [], []

@@ -200,6 +200,14 @@ def test_pictures_of_masked_contours_do_not_mark_them(tmp_path):
     assert "positive" not in masked.show("test", 0)
 
 
+def test_global_tokens_of_masked_texts_are_marked(nowhere):
+    task = pairs(nowhere, global_tokens=8)
+    for batch in (next(task.batches(x, batch_size=3)) for x in ("train", "test")):
+        places = torch.arange(batch.targets.shape[1])
+        expected = batch.inputs["attention_mask"] & (places % 8 == 0)
+        assert batch.inputs["global_attention_mask"].equal(expected)
+
+
 def test_names_are_registered():
     bases = {base.info.name for base in MASK_PROBABILITIES}
     assert {f"masked_{name}" for name in bases} <= set(TASKS)

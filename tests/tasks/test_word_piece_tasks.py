@@ -6,6 +6,7 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from transformers import AutoTokenizer
 
 from longspan.data import word_pieces
@@ -35,8 +36,8 @@ def imdb(tmp_path):
     return folder
 
 
-def opened(imdb, pieces, **options):
-    task = build("text", {"vocabulary": f"tokenizer:{pieces}", "validation": 6, **options})
+def opened(imdb, pieces, name="text", **options):
+    task = build(name, {"vocabulary": f"tokenizer:{pieces}", "validation": 6, **options})
     task.open(imdb.parent / "cache", imdb)
     return task
 
@@ -57,6 +58,18 @@ def test_ids_are_those_of_the_tokenizer(imdb, pieces):
     assert {ids[0] for ids in found} == {theirs.cls_token_id}
     assert task.encode("a good film").tolist() == theirs("a good film")["input_ids"]
     assert task.ids_to_tokens(task.encode("a"))[0] == "[CLS]"
+
+
+def test_special_tokens_are_neither_masked_nor_drawn(imdb, pieces):
+    shares = {"mask_probability": 0.9, "replaced": 0.0, "random": 1.0}
+    task = opened(imdb, pieces, "masked_text", length=12, train=4, **shares)
+    special = torch.tensor([*AutoTokenizer.from_pretrained(pieces).all_special_ids])
+    for batch in (next(task.batches(split, batch_size=4)) for split in ("train", "test")):
+        ids, is_masked = batch.inputs["input_ids"], batch.targets >= 0
+        assert is_masked.sum() > 20
+        assert not torch.isin(batch.targets[is_masked], special).any()
+        assert not torch.isin(ids[is_masked], special).any()
+        assert torch.isin(ids[:, 0], special).all()
 
 
 def test_longer_texts_are_counted(pieces):

@@ -593,6 +593,8 @@ def test_copy_under_different_seed_is_found(folder):
         ({"seconds": 0.0}, ERROR),
         ({"seconds": 1.0, "seed": 1}, ERROR),
         ({"seconds": 1.0, "flops": 1}, ERROR),
+        ({"seconds": 1.0, "attended_pairs": 1}, ERROR),
+        ({"seconds": 1.0, "attended_pairs": None}, WARNING),
     ],
 )
 def test_equivalent_mechanisms_are_distinguished_from_copies(
@@ -600,7 +602,7 @@ def test_equivalent_mechanisms_are_distinguished_from_copies(
 ):
     """Save a run of local under the name of longformer, which without global tokens equals it."""
     record = next(r for r in valid_records if r.mechanism == "local" and r.task == "listops")
-    moved = {name: getattr(record, name) + by for name, by in change.items()}
+    moved = {x: None if by is None else getattr(record, x) + by for x, by in change.items()}
     config = get("smoke").config("listops", "longformer")
     path = dataclasses.replace(
         record, config=config, config_hash=hash_config(config), **moved

@@ -45,17 +45,17 @@ def tile_groups(side: int) -> tuple[Int[Tensor, " N"], int]:
 
 def position_embeddings(model: LongspanModel) -> Float[Tensor, "T M"] | None:
     """Return the embeddings of the input's positions, or None if the model adds none."""
-    config, table = model.config, model.embeddings.positions
+    config, embeddings = model.config, model.embeddings
     summary = config.max_sequence_length - config.max_position_embeddings
-    if table is not None:
-        return table.weight.detach()[summary:]
+    if embeddings.positions is not None:
+        return embeddings.positions.weight.detach()[summary:]
+    device = next(model.parameters()).device
+    places = torch.arange(summary, config.max_sequence_length, device=device)
+    if embeddings.axial is not None:
+        return embeddings.axial(places).detach()
     if config.position_encoding != "sinusoidal":
         return None
-    device, length = next(model.parameters()).device, config.max_sequence_length
-    rows = sinusoidal_table(
-        torch.arange(length, device=device), config.hidden_size, dtype=torch.float32
-    )
-    return rows[summary:]
+    return sinusoidal_table(places, config.embedding_width, dtype=torch.float32)
 
 
 def position_similarity(model: LongspanModel, side: int | None = None) -> Similarity | None:

@@ -25,7 +25,6 @@ from longspan.results import Rollout, pack_levels, pack_tokens, quantize
 from longspan.tasks import Task
 from longspan.tasks.base import Batch
 from longspan.tasks.batching import text_names
-from longspan.tasks.language.streams import StreamTask
 from longspan.tasks.scoring import IGNORE
 from longspan.training.arguments import model_inputs
 
@@ -91,17 +90,16 @@ def _roll_out(
     """Return the rollouts of a batch of one example: one, or two for a pair."""
     (row,) = example.rows.tolist()
     label, prediction = _classes(model, task, example)
-    stored, scored = task.dataset.splits[SPLIT], _scored_tokens(example)
+    # One pooled state can give the class of every token.
+    pools = getattr(task.head, "features", None) == "pooler_output"
+    scored = None if pools else _scored_tokens(example)
     rollouts = []
     for part, sequence in enumerate(sequences(example), 1):
         shares, start = _shares(model, sequence, scored, token if part == 1 else None)
-        ragged = stored.tokens if part == 1 else stored.second
-        assert ragged is not None
-        in_windows = example.inputs.get("input_ids", sequence.mask).ndim == 3
-        # Windows have tokens that are not stored: special ones, or the question again. Stored rows
-        # of a stream are documents, its examples are segments of them.
-        is_read = in_windows or isinstance(task, StreamTask)
-        tokens = sequence.inputs[sequence.mask].numpy() if is_read else ragged[row]
+        # Read tokens can differ from stored ones: windows, segments, masks, both texts of a pair.
+        tokens = sequence.inputs[sequence.mask].numpy()
+        if tokens.ndim > 1:  # numbers, made from stored gray levels
+            tokens = task.dataset.splits[SPLIT].tokens[row]
         side = task.image_side
         text = pack_tokens(task.ids_to_tokens(tokens)) if side is None else {"text": None}
         rollout = Rollout(

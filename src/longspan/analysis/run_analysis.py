@@ -69,7 +69,7 @@ def analyze_run(
     Raises:
         DataError: the record or its model is missing, or the data set differs from the run's.
         OptionError: `samples` is less than 1, `examples` is negative, or the row or token does not
-            exist; or the model is an encoder-decoder.
+            exist; or the model is an encoder-decoder, or was trained on all examples.
         RunError: a head attends to nothing in every sample, or the model has neither attention
             weights nor embeddings.
     """
@@ -106,12 +106,17 @@ def analyze_run(
 
 
 def _check_layout(record: Path, task: Task) -> None:
-    """Refuse encoder-decoders."""
+    """Refuse encoder-decoders, and runs that trained on all examples."""
     if "decoder_input_ids" in task.input_shapes:
         raise OptionError(
             "analyses need a model with one stack of layers, such as a classifier or a language "
             f"model; {record.name} is an encoder-decoder of {task.info.name}. Name the record of a "
             "run on another task, such as the pretraining of its encoder"
+        )
+    if not task.size(SPLIT):
+        raise OptionError(
+            f"analyses need examples of {SPLIT}; {record.name} has the splits "
+            f"{', '.join(task.present_splits)}. Name the record of a run that held some out"
         )
 
 

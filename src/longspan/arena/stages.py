@@ -72,10 +72,9 @@ def make_stages(
         if not is_first:
             return model
         if config.training.word_vectors == "lsa":
-            from longspan.arena.documents.word_vectors import set_word_vectors
+            from longspan.arena.documents.word_vectors import set_word_vectors, training_texts
 
-            texts = [*task.dataset.splits["train"].lists.values()]
-            set_word_vectors(model, texts, task.vocab_size, experiment.seed)
+            set_word_vectors(model, training_texts(task), task.vocab_size, experiment.seed)
         start(model)
         return model
 

@@ -178,8 +178,10 @@ def _training_key(record: Result) -> str:
 
 def _may_be_equivalent(a: Result, b: Result) -> bool:
     """Return whether two rows may be one here: equal seed and cost, times of their own."""
-    one, two = ((x.seed, x.num_parameters, x.flops, x.attended_pairs) for x in (a, b))
-    return one == two and a.row_name != b.row_name and a.seconds != b.seconds
+    one, two = ((x.seed, x.num_parameters, x.flops) for x in (a, b))
+    pairs = {a.attended_pairs, b.attended_pairs} - {None}  # None: not defined
+    is_equal = one == two and len(pairs) < 2
+    return is_equal and a.row_name != b.row_name and a.seconds != b.seconds
 
 
 def check_sources(files: Files) -> Iterator[Finding]:

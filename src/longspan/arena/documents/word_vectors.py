@@ -22,6 +22,7 @@ from torch import nn
 
 from longspan.data.store import Ragged
 from longspan.models import LongspanPreTrainedModel
+from longspan.tasks.base import HELD_OUT, Task
 
 MOST_TEXTS = 10_000  # of which the vectors are, evenly spaced: memory stays bounded
 _LEAST_NORM = 1e-6  # of a word's row of V; below, it is in no text
@@ -49,6 +50,16 @@ def word_vectors(texts: Sequence[Ragged], vocabulary: int, width: int, seed: int
         found[np.linalg.norm(found, axis=1) < _LEAST_NORM] = 0
         vectors[words] = normalize(found)
     return vectors
+
+
+def training_texts(task: Task) -> list[Ragged]:
+    """Return the token ids of the training texts of an open task, and of the documents it ranks."""
+    splits = task.dataset.splits
+    texts = [part.tokens for name, part in splits.items() if name not in HELD_OUT]
+    # The second list of a query has the numbers of its documents.
+    if (second := splits["train"].second) is not None and not task.head.compares_examples:
+        texts.append(second)
+    return texts
 
 
 def _count_words(texts: Ragged, vocabulary: int) -> sparse.csr_matrix:

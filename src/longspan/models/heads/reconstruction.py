@@ -22,6 +22,7 @@ from longspan.shapes import Float
 class LongspanForReconstruction(LongspanForTokenClassification):
     """Transformer whose pooled state alone gives the class of every token."""
 
+    features = "pooler_output"
     card_kind = "feature-extraction"
 
     def __init__(self, config: LongspanConfig):

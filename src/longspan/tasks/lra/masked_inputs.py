@@ -21,6 +21,7 @@ from longspan.config import setting, settings
 from longspan.data.store import Examples, Ragged
 from longspan.tasks.base import Split, Task
 from longspan.tasks.batching import Batch
+from longspan.tasks.global_tokens import mark_global_tokens
 from longspan.tasks.lra.image import ImageTask
 from longspan.tasks.lra.listops import ListOps
 from longspan.tasks.lra.pathfinder import Pathfinder, PathX
@@ -116,9 +117,13 @@ class MaskedInputs(MaskedTask):
 
     @functools.cached_property
     def masking(self) -> Masking:
-        """Masks of these options; padding is neither masked nor drawn, but pixels of id 0 are."""
-        padding = () if isinstance(self, PixelTask) else (0,)
-        return self.make_masking(self._num_symbols, (*padding, self._num_symbols))
+        """Masks of these options; special tokens are neither masked nor drawn, black pixels are."""
+        special = {self._num_symbols}
+        if not isinstance(self, PixelTask):
+            special.add(0)
+        if pieces := getattr(self, "_word_pieces", None):
+            special |= pieces.special_ids
+        return self.make_masking(self._num_symbols, special)
 
     @property
     def data_name(self) -> str:
@@ -136,7 +141,7 @@ class MaskedInputs(MaskedTask):
         examples.check(rows)
         batch = mask_rows(examples.tokens, rows, self.masking, draw, self.length)
         if self.input_features is None:
-            return batch
+            return mark_global_tokens(batch, getattr(self.options, "global_tokens", "none"))
         ids, mask = batch.inputs["input_ids"], batch.inputs["attention_mask"]
         is_hidden = ids == self._num_symbols
         numbers = self.to_inputs(ids.masked_fill(is_hidden, 0).numpy())

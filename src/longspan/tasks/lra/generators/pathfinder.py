@@ -121,10 +121,9 @@ class AnnotatedImage:
     @property
     def marked_contours(self) -> tuple[int, int]:
         """The contours of the two markers; they may be equal."""
-        first, second = (
-            int(self.contours[(self.paddles[:, 0] == marker).all(1)][0]) for marker in self.markers
-        )
-        return first, second
+        # Later paddles of the two can lie at one place, their first ones cannot.
+        first = int((self.paddles[1, 0] == self.markers[0]).all())
+        return first, first if self.label else 1 - first
 
 
 def generate(
