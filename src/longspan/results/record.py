@@ -341,7 +341,9 @@ class Result(RunRecord):
     num_parameters: int
     full_num_parameters: int | None  # of the same model with `full`; None: not recorded
     flops: int  # forward, one example of `length` tokens; multiply and add count as two
-    attended_pairs: int | None  # query-key pairs per head and example, mean over heads and layers
+    # Query-key pairs per head and example, mean over heads and layers; like `flops` without those
+    # of a task's global tokens.
+    attended_pairs: int | None
     length: int  # maximum number of tokens of an example
     # By split, of the selected checkpoint, without dropout. "train" is scored on a sample; it is
     # absent where that was not done.
