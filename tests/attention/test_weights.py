@@ -62,6 +62,14 @@ def test_weights_times_values_equal_output(name, causal, monkeypatch):
             assert_near(sums, torch.ones_like(sums))
 
 
+@every_mechanism
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_rounding_of_half_precision_is_no_lack_of_weights(name, causal, dtype):
+    attention = calls.build_small(name, causal).to(dtype)
+    q, k, v = (x.to(dtype) for x in calls.make_call(attention).x[:3])
+    assert compute_weights(attention, q, k, v=v).isfinite().all()
+
+
 def test_number_of_columns_per_pass_is_bounded(monkeypatch):
     monkeypatch.setattr(module, "MAX_COLUMNS", 10)
     call = calls.make_call(calls.build_small("local"))

@@ -17,7 +17,8 @@ from longspan.errors import NoWeightsError
 from longspan.shapes import Bool, Float
 
 MAX_COLUMNS = 256  # keys whose weights are read in one forward pass
-TOLERANCE = 1e-3  # relative error of W v against the output, in float32
+# Largest relative error of W v against the output: 1e-3, or in half precision so many roundings.
+TOLERANCE, ROUNDINGS = 1e-3, 8
 # Arguments of `Attention.forward` besides q, k and v.
 ARGUMENTS = (
     *("mask", "key_mask", "query_mask", "global_mask"),
@@ -74,6 +75,11 @@ class Call(NamedTuple):
         x, wide = self.x, min(MAX_COLUMNS, self.x.k.shape[2])
         columns = x.k[..., :1].expand(*x.k.shape[:3], wide)
         return x.v.shape[3] if self.attention.refusals(x._replace(v=columns)) else wide
+
+    @property
+    def tolerance(self) -> float:
+        """Largest relative error of a weighted sum of the values."""
+        return max(TOLERANCE, ROUNDINGS * torch.finfo(self.x.q.dtype).eps)
 
     @torch.no_grad()
     def relative_error(self, columns: Iterable[tuple[slice, Tensor]] | None = None) -> float:
@@ -151,7 +157,7 @@ def check_weighted_sum(call: Call, columns: Iterable[tuple[slice, Tensor]] | Non
         NoWeightsError: the output is not a weighted sum of the values.
     """
     error = call.relative_error(columns)
-    if not error <= TOLERANCE:
+    if not error <= call.tolerance:
         raise NoWeightsError(
             f"{call.attention.name} has no attention weights: the weighted sum of its values "
             f"differs from its output by {100 * error:.1f} % (its options project the values again "

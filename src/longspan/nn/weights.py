@@ -10,7 +10,6 @@ from longspan.attention.weights import Call
 from longspan.errors import InputError, NoWeightsError
 
 MOST_WEIGHTS = 1 << 27  # half a gigabyte in float32
-TOLERANCE = 1e-2  # relative error of W v against the output, in bfloat16 too
 
 
 def compute_weights(
@@ -40,7 +39,7 @@ def compute_weights(
         error = call.relative_error(columns)
     finally:
         attention.train(training)
-    if not error <= TOLERANCE:
+    if not error <= call.tolerance:
         raise NoWeightsError(
             f"{attention.name} has no attention weights with these options: its output is not a "
             "weighted sum of the values; pass need_weights=False"
