@@ -51,11 +51,15 @@ class Call(NamedTuple):
         return self.x.key_mask if self.x.mask is None else self.x.mask
 
     def output_for(self, v: Float[Tensor, "B H S E"]) -> Float[Tensor, "B H T E"]:
-        """Return the output for other values, with norms of the values disabled."""
+        """Return the output for other values, without norms of the values and without dropout."""
         arguments: dict[str, Any] = {name: getattr(self.x, name) for name in ARGUMENTS}
-        # Calling the module itself would run its hooks, which may read weights themselves.
-        with skip_value_norms(self.attention):
-            return self.attention.forward(self.x.q, self.x.k, v, **arguments)
+        dropout, self.attention.weight_dropout = self.attention.weight_dropout, 0.0
+        try:
+            # Calling the module itself would run its hooks, which may read weights themselves.
+            with skip_value_norms(self.attention):
+                return self.attention.forward(self.x.q, self.x.k, v, **arguments)
+        finally:
+            self.attention.weight_dropout = dropout
 
     def columns(self) -> Iterator[tuple[slice, Float[Tensor, "B H T c"]]]:
         """Iterate over the weights in slices of keys; weights of padding are exactly zero."""
@@ -117,7 +121,7 @@ def compute_weights(
     """Return the weight of each key's value in each output, implicit or not.
 
     Weights of a mechanism without softmax can be negative, and their sum can differ from one.
-    Norms of the values are treated as the identity.
+    None are dropped, and norms of the values are treated as the identity.
 
     Args:
         attention: mechanism.
