@@ -83,7 +83,8 @@ class Call(NamedTuple):
     @property
     def tolerance(self) -> float:
         """Largest relative error of a weighted sum of the values."""
-        return max(TOLERANCE, ROUNDINGS * torch.finfo(self.x.q.dtype).eps)
+        dtype = self.x.q.dtype
+        return TOLERANCE if dtype.itemsize >= 4 else ROUNDINGS * torch.finfo(dtype).eps
 
     @torch.no_grad()
     def relative_error(self, columns: Iterable[tuple[slice, Tensor]] | None = None) -> float:
