@@ -303,7 +303,7 @@ def test_rollout_is_product_of_the_layers_weights(listops, pooling, start):
 
 def test_model_without_attention_weights_has_embeddings_only(cli, copied_runs, monkeypatch):
     paths, (record, other) = copied_runs
-    monkeypatch.setattr("longspan.attention.weights.TOLERANCE", -1)
+    monkeypatch.setattr("longspan.attention.weights.TOLERANCE", -1.0)
     found = analyze_run(record, paths, samples=1, examples=1)
     assert (found.spans, found.rollouts) == (None, [])
     assert "full has no attention weights" in found.refusal

@@ -234,6 +234,19 @@ def test_losses_are_zero_where_rows_of_a_group_are_equal(kind):
         assert loss(*(x[:, :, :11] for x in (q, k, v))) == 0  # all rows are still in the memory
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_losses_in_half_precision_count_all_rows(dtype):
+    """A batch has more numbers than the dtype counts."""
+    inputs, attention = qkv(1000, dtype=dtype), compressive(**LEARNED)
+    expected = [x(*(y.double() for y in inputs)) for x in losses_of(attention)]
+    found = [x(*inputs) for x in losses_of(attention.to(dtype))]
+    assert_near([x.double() for x in found], expected, "loss", 0.02)
+
+
+def losses_of(attention):
+    return attention.reconstruction_loss, attention.autoencoding_loss
+
+
 def test_reconstruction_compares_evicted_rows_with_their_slots():
     """The loss attends to the rows that leave the memory with a segment, not to all of it."""
     attention = compressive(segment=6, memory=8, compressed_memory=9, ratio=3)

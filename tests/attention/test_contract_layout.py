@@ -6,6 +6,7 @@ from contract import (
     HEAD_DIM,
     HEADS,
     TOLERANCE,
+    assert_equals_reference,
     assert_near,
     every_mechanism,
     every_stepping_mechanism,
@@ -69,6 +70,15 @@ def test_layouts_of_inputs_and_gradients(name, causal, backend):
         inputs = [*qkv(T, B=2), qkv(T, B=2, seed=1)[0]]
         for layouts in ROTATIONS[::step]:
             assert_layout_is_irrelevant(attention, inputs, layouts, f"T={T}")
+
+
+@every_mechanism
+def test_values_of_another_width_than_keys(name, causal, backend):
+    """Weights are read off values as wide as the keys are many."""
+    attention = build_wide(name, causal, backend)
+    if "value_dim" in attention.built_for:
+        pytest.skip("values as wide as keys, as built")
+    assert_equals_reference(attention, qkv(100, B=2, E=5), "values of width 5", 1e-8)
 
 
 @every_mechanism

@@ -13,6 +13,7 @@ from contract import (
     run_steps,
     weights_of,
 )
+from torch.utils.checkpoint import checkpoint
 
 from longspan import build
 from longspan.attention import Inputs, LayerInput
@@ -209,6 +210,22 @@ def test_loss_of_rows_in_pieces_is_that_at_once(monkeypatch, causal, trained_on)
     for found in derivatives[1:]:
         for x, y in zip(found, derivatives[0], strict=True):
             assert_near(x, y, "loss or derivative")
+
+
+def test_loss_of_rows_in_pieces_is_checkpointed(monkeypatch):
+    """The layer is recomputed once, in the backward pass."""
+    attention, (q, k, _), count = indexed(), qkv(60), []
+    monkeypatch.setattr(module, "ROWS", 7)
+
+    def loss(q):
+        count.append(1)
+        return loss_of(attention, q, k)
+
+    parameters = tuple(attention.parameters())
+    expected = torch.autograd.grad(loss(q), parameters)
+    found = checkpoint(loss, q, use_reentrant=False)
+    assert_near(torch.autograd.grad(found, parameters), expected, "gradient")
+    assert len(count) == 3
 
 
 def test_only_the_indexer_learns_from_the_loss_and_from_nothing_else():

@@ -11,6 +11,7 @@ from contract import (
     key_masks,
     qkv,
     reference_copy,
+    run_in_new_process,
     weights_of,
 )
 
@@ -102,3 +103,17 @@ def test_error_of_float32_does_not_grow_with_the_length(causal):
     error = (attention(*inputs) - exact).abs().amax((0, 1, 3)) / exact.abs().max()
     assert error.max() < 5e-7
     assert error[-500:].max() < 5 * error[:500].max()
+
+
+@pytest.mark.slow
+def test_compiled_calls_take_lengths_below_a_chunk():
+    run_in_new_process(
+        """
+import torch
+from contract import build_small, qkv
+attention = build_small("lru", True)
+compiled = torch.compile(attention, backend="eager", fullgraph=True)
+for length in (40, 31):
+    torch.testing.assert_close(compiled(*qkv(length)), attention(*qkv(length)))
+"""
+    )

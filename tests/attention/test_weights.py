@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import mechanism_calls as calls
-from longspan.attention import MECHANISMS, Attention, LayerInput, Traits
+from longspan.attention import MECHANISMS, Attention, LayerInput, Traits, build
 from longspan.attention import weights as module
 from longspan.attention.value_norms import ValueNorm, skip_value_norms
 from longspan.attention.weights import check_weighted_sum, compute_weights
@@ -62,11 +62,27 @@ def test_weights_times_values_equal_output(name, causal, monkeypatch):
             assert_near(sums, torch.ones_like(sums))
 
 
+@every_mechanism
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_rounding_of_half_precision_is_no_lack_of_weights(name, causal, dtype):
+    attention = calls.build_small(name, causal).to(dtype)
+    q, k, v = (x.to(dtype) for x in calls.make_call(attention).x[:3])
+    assert compute_weights(attention, q, k, v=v).isfinite().all()
+
+
 def test_number_of_columns_per_pass_is_bounded(monkeypatch):
     monkeypatch.setattr(module, "MAX_COLUMNS", 10)
     call = calls.make_call(calls.build_small("local"))
     widths = [weights.shape[3] for _, weights in call.columns()]
     assert widths == [10, 10, 10, 3]
+
+
+def test_weights_are_those_without_dropout():
+    attention = build("local", window=4, weight_dropout=0.5).train()
+    q, k, v = calls.make_call(attention).x[:3]
+    weights = compute_weights(attention, q, k, v=v)
+    assert_near(weights, compute_weights(attention.eval(), q, k, v=v))
+    assert attention.weight_dropout == 0.5
 
 
 class Squares(Attention):

@@ -79,6 +79,17 @@ def test_mechanisms_declare_auxiliary_losses(small, name, options):
     assert found == {model(torch.ones(2, 19, dtype=torch.long)).auxiliary_loss is not None}
 
 
+@pytest.mark.parametrize(
+    ("name", "options"), [("indexed", {}), ("linear", AUXILIARY[-3][1]), AUXILIARY[-1]]
+)
+def test_autocast_rounds_no_auxiliary_loss(small, name, options):
+    """The sum over the queries of a batch is beyond float16."""
+    model = LongspanModel(small(attention=name, attention_options=options)).train()
+    with torch.autocast("cpu", torch.float16):
+        loss = model(torch.ones(2, 19, dtype=torch.long)).auxiliary_loss
+    assert loss.dtype == torch.float32
+
+
 def test_auxiliary_losses_are_refused_where_nothing_computes_them(small):
     """They are those of self-attention to whole sequences."""
     options = {"feature_map": "hedgehog", "distillation": True}

@@ -10,6 +10,7 @@ from longspan.attention import MECHANISMS
 from longspan.errors import InputError, NoWeightsError, OptionError, UnknownNameError
 from longspan.nn import MultiheadAttention
 from longspan.nn import weights as weights_module
+from longspan.nn.masks import padding_mask
 
 WIDTH, HEADS, T, B = 24, 3, 20, 2
 
@@ -288,10 +289,14 @@ def test_wrong_inputs_are_refused(case):
         make()(*change(tokens()), need_weights=False, **call)
 
 
-def test_numbers_on_keys_are_refused_without_a_bias():
+def test_numbers_on_keys_are_refused_without_a_bias_and_where_none_are_read(monkeypatch):
     x, numbers = tokens(), torch.linspace(0, 1, B * T).double().view(B, T)
     with pytest.raises(InputError, match=r"key_padding_mask must be .* adds no other numbers"):
         make("linear")(x, x, x, numbers)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    for name, message in (("linear", "adds no other numbers"), ("full", "pass .* as attn_mask")):
+        with pytest.raises(RuntimeError, match=message):
+            padding_mask(numbers, (B, T), make(name).mechanism)
 
 
 @pytest.mark.parametrize(
@@ -449,6 +454,17 @@ def test_the_mechanism_learns_from_the_auxiliary_loss_and_nothing_else_does(name
     assert {n.startswith("mechanism.") for n in learned} == {True}
     module.eval()(x, x, x, need_weights=False)
     assert module.auxiliary_loss is None
+
+
+@pytest.mark.parametrize(("name", "options"), WITH_LOSS.values(), ids=WITH_LOSS)
+def test_autocast_rounds_no_auxiliary_loss(name, options):
+    """The sum over the queries of a batch is beyond float16."""
+    module, x = make(name, **options).float(), tokens().float()
+    module(x, x, x, need_weights=False)
+    expected = module.auxiliary_loss
+    with torch.autocast("cpu", torch.float16):
+        module(x, x, x, need_weights=False)
+    torch.testing.assert_close(module.auxiliary_loss, expected, atol=1e-2, rtol=1e-2)
 
 
 @pytest.mark.parametrize("name", sorted(MECHANISMS))

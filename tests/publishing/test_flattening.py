@@ -98,6 +98,14 @@ def test_name_of_package_is_taken_before_its_module(package):
     assert texts["flatpkg.top"] == "from .flatpkg_build import build\n"
 
 
+def test_names_that_a_package_imports_when_asked_come_from_their_modules(package):
+    """`longspan` itself is such a package: `from longspan import Attention`."""
+    declared = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .leaf import one\n"
+    package({"__init__.py": declared, "leaf.py": "one = 1\n", "top.py": "from . import one\n"})
+    texts = flatten_modules(["flatpkg.top"])
+    assert texts == {"flatpkg.top": "from .flatpkg_leaf import one\n", "flatpkg.leaf": "one = 1\n"}
+
+
 def test_long_imports_are_broken_into_lines():
     names = [f"a_long_name_{number}" for number in range(9)]
     lines = import_line("package.module", names, indent="    ")

@@ -17,7 +17,8 @@ from longspan.errors import NoWeightsError
 from longspan.shapes import Bool, Float
 
 MAX_COLUMNS = 256  # keys whose weights are read in one forward pass
-TOLERANCE = 1e-3  # relative error of W v against the output, in float32
+# Largest relative error of W v against the output: 1e-3, or in half precision so many roundings.
+TOLERANCE, ROUNDINGS = 1e-3, 8
 # Arguments of `Attention.forward` besides q, k and v.
 ARGUMENTS = (
     *("mask", "key_mask", "query_mask", "global_mask"),
@@ -50,11 +51,15 @@ class Call(NamedTuple):
         return self.x.key_mask if self.x.mask is None else self.x.mask
 
     def output_for(self, v: Float[Tensor, "B H S E"]) -> Float[Tensor, "B H T E"]:
-        """Return the output for other values, with norms of the values disabled."""
+        """Return the output for other values, without norms of the values and without dropout."""
         arguments: dict[str, Any] = {name: getattr(self.x, name) for name in ARGUMENTS}
-        # Calling the module itself would run its hooks, which may read weights themselves.
-        with skip_value_norms(self.attention):
-            return self.attention.forward(self.x.q, self.x.k, v, **arguments)
+        dropout, self.attention.weight_dropout = self.attention.weight_dropout, 0.0
+        try:
+            # Calling the module itself would run its hooks, which may read weights themselves.
+            with skip_value_norms(self.attention):
+                return self.attention.forward(self.x.q, self.x.k, v, **arguments)
+        finally:
+            self.attention.weight_dropout = dropout
 
     def columns(self) -> Iterator[tuple[slice, Float[Tensor, "B H T c"]]]:
         """Iterate over the weights in slices of keys; weights of padding are exactly zero."""
@@ -74,6 +79,12 @@ class Call(NamedTuple):
         x, wide = self.x, min(MAX_COLUMNS, self.x.k.shape[2])
         columns = x.k[..., :1].expand(*x.k.shape[:3], wide)
         return x.v.shape[3] if self.attention.refusals(x._replace(v=columns)) else wide
+
+    @property
+    def tolerance(self) -> float:
+        """Largest relative error of a weighted sum of the values."""
+        dtype = self.x.q.dtype
+        return TOLERANCE if dtype.itemsize >= 4 else ROUNDINGS * torch.finfo(dtype).eps
 
     @torch.no_grad()
     def relative_error(self, columns: Iterable[tuple[slice, Tensor]] | None = None) -> float:
@@ -111,7 +122,7 @@ def compute_weights(
     """Return the weight of each key's value in each output, implicit or not.
 
     Weights of a mechanism without softmax can be negative, and their sum can differ from one.
-    Norms of the values are treated as the identity.
+    None are dropped, and norms of the values are treated as the identity.
 
     Args:
         attention: mechanism.
@@ -151,7 +162,7 @@ def check_weighted_sum(call: Call, columns: Iterable[tuple[slice, Tensor]] | Non
         NoWeightsError: the output is not a weighted sum of the values.
     """
     error = call.relative_error(columns)
-    if not error <= TOLERANCE:
+    if not error <= call.tolerance:
         raise NoWeightsError(
             f"{call.attention.name} has no attention weights: the weighted sum of its values "
             f"differs from its output by {100 * error:.1f} % (its options project the values again "

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention import Attention, Cache, Inputs, LayerInput, RelativeBias, build
+from longspan.attention.dispatch import without_autocast
 from longspan.attention.initial_values import initial_values, reset_tensors, tensors_of, to_default
 from longspan.attention.masking import apply_mask
 from longspan.attention.ops.linear_maps import linear_part
@@ -266,7 +267,8 @@ class SelfAttention(ProjectedAttention):
 
     def _loss(self, x: Inputs) -> Tensor | None:
         """Return the loss of the mechanism's own parameters in training, or None."""
-        return self.mechanism.auxiliary_loss(x) if self.training else None
+        with without_autocast(x.q.device):
+            return self.mechanism.auxiliary_loss(x) if self.training else None
 
     def _weights(self, x: Inputs, context: LayerContext) -> Tensor:
         """Return the weight of each token's value in each output, without gradients.

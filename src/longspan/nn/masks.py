@@ -41,6 +41,11 @@ def padding_mask(
         f"{attention.name} adds no other numbers to its scores (traits.bias)"
     )
     if torch.compiler.is_compiling():
+        if attention.traits.bias:
+            reason = (
+                "compiled calls read no numbers of key_padding_mask: it must be boolean, or 0 at "
+                "real keys and -inf at padding; pass other numbers as attn_mask"
+            )
         torch._assert_async(~added.any(), reason)
         return ~hidden, None
     if not added.any():

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention import Inputs, LayerInput, build
+from longspan.attention.dispatch import without_autocast
 from longspan.errors import InputError, OptionError
 from longspan.nn.masks import padding_mask, pair_bias
 from longspan.nn.nested import PackedTokens
@@ -209,7 +210,10 @@ class MultiheadAttention(nn.MultiheadAttention):
                 f"{q.shape[2]} queries and {k.shape[2]} keys; for cross-attention leave out the "
                 "options that ask for it"
             )
-        return self.mechanism.auxiliary_loss(Inputs(q, k, v, layer_input=layer_input, mask=mask))
+        with without_autocast(q.device):
+            return self.mechanism.auxiliary_loss(
+                Inputs(q, k, v, layer_input=layer_input, mask=mask)
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy has: all but the graph of the last call."""

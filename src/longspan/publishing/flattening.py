@@ -130,7 +130,9 @@ def _origin(module: str, name: str) -> tuple[str, str]:
 def _imported_names(package: str) -> dict[str, tuple[str, str]]:
     """Return the module and the name there of each name that a package's `__init__` imports."""
     origins: dict[str, tuple[str, str]] = {}
-    for node in ast.parse(_source(package)).body:
+    tree = ast.parse(_source(package))
+    # What a package imports when it is asked for, it declares for type checkers.
+    for node in [*tree.body, *_type_checking_imports(tree)]:
         if isinstance(node, ast.ImportFrom) and node.module:
             source = importlib.util.resolve_name("." * node.level + node.module, package)
             origins |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}

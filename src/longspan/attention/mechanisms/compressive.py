@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from longspan.attention.base import Cache, Inputs, Traits, append_tokens, register
 from longspan.attention.masking import apply_mask, masked_softmax
-from longspan.attention.ops.precision import dot_products
+from longspan.attention.ops.precision import at_least_float32, dot_products
 from longspan.attention.ops.relative_positions import RelativeAttention
 from longspan.attention.ops.segments import Rows, concat_rows
 from longspan.attention.ops.softmax import softmax_attention
@@ -162,13 +162,13 @@ class CompressiveAttention(RelativeAttention):
         Raises:
             InputError: `forward` would refuse the inputs.
         """
-        total, count = q.new_zeros(()), q.new_zeros(())
+        total = count = at_least_float32(q.new_zeros(()))
         for old, queries, query_mask in self._evicted(q, k, v, mask, cache):
             both = (old, self.compression(old, queries, query_mask))
             masks = [None if x.real is None else x.real[:, None, None, :] for x in both]
             pairs = zip(both, masks, strict=True)
             a, b = (softmax_attention(queries, x.k, x.v, real) for x, real in pairs)
-            total, count = _accumulate(total, count, (a - b).square(), query_mask)
+            total, count = _accumulate(total, count, a - b, query_mask)
         return total / count.clamp(min=1)
 
     def autoencoding_loss(
@@ -187,11 +187,11 @@ class CompressiveAttention(RelativeAttention):
         """
         if self.compression.back_keys is None:
             raise OptionError("autoencoding_loss() requires autoencoder=True")
-        total, count = q.new_zeros(()), q.new_zeros(())
+        total = count = at_least_float32(q.new_zeros(()))
         for old, queries, query_mask in self._evicted(q, k, v, mask, cache):
             back = self.compression.decompress(self.compression(old, queries, query_mask))
             for x, y in zip((old.k, old.v), back, strict=True):
-                total, count = _accumulate(total, count, (x - y).square(), old.real)
+                total, count = _accumulate(total, count, x - y, old.real)
         return total / count.clamp(min=1)
 
     def auxiliary_loss(self, x):
@@ -395,8 +395,9 @@ class Compression(nn.Module):
         return rows[0]
 
 
-def _accumulate(total: Tensor, count: Tensor, squares: Tensor, real: Tensor | None):
-    """Add the sum and the number of real squares (B, H, T, D) to running totals."""
+def _accumulate(total: Tensor, count: Tensor, errors: Tensor, real: Tensor | None):
+    """Add the sum of squares, and the number, of real errors (B, H, T, D) to running totals."""
+    squares = at_least_float32(errors).square()  # sums and counts leave half precision
     if real is None:
         return total + squares.sum(), count + squares.numel()
     squares = apply_mask(squares, real[:, None, :, None])

@@ -23,6 +23,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.derivatives import differentiable_gradients, has_transforms
@@ -216,7 +217,8 @@ class _SumOfRows(torch.autograd.Function):
         sums = []
         for rows in (slice(first, first + ROWS) for first in range(0, T, ROWS)):
             inputs = [x.detach().requires_grad_(needed) for x in (a[:, :, rows], w[:, rows], b)]
-            with torch.set_grad_enabled(needed):
+            # Checkpointing keeps none of their tensors, or each gradient would recompute the layer.
+            with torch.set_grad_enabled(needed), saved_tensors_hooks(Tensor.detach, Tensor.detach):
                 value, count = loss(rows, *inputs)
             sums.append((value.detach(), count))
             if needed:
@@ -231,7 +233,8 @@ class _SumOfRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        grads, inputs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        saved = ctx.saved_tensors  # checkpointing unpacks once
+        grads, inputs = saved[: ctx.count], saved[ctx.count :]
         if torch.is_grad_enabled():
 
             def whole(a, w, b):

@@ -24,7 +24,6 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.ops.open_sizes import fit_block
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.recurrence import CHUNK
 from longspan.attention.option_types import PositiveInt
@@ -115,7 +114,7 @@ class LinearRecurrentUnit(Attention):
             Rows (B, H, T, E), and real and imaginary parts of x after the last token
             (B, H, 2 N, E), of which `states` are those before the first, or None.
         """
-        (B, H, T, E), chunk = v.shape, fit_block(CHUNK, v.shape[2])
+        (B, H, T, E), chunk = v.shape, min(CHUNK, v.shape[2])
         if T % chunk:  # tokens beyond whole chunks are a shorter one
             whole, rest = v.split([T - T % chunk, T % chunk], 2)
             out, states = self._run(whole, direction, states)

@@ -32,7 +32,7 @@ def pair_softmax(
             first tensor first; None: every one.
     """
     pairs = _Pairs(mask)
-    if torch.compiler.is_compiling() or not is_fused(q, *keys, *values):
+    if torch.compiler.is_compiling() or not is_fused(q, keys[0], values[0], keys[1], values[1]):
         return pairs.whole(q, *keys, *values)
     return softmax_in_pieces(pairs, q, *keys, *values)
 
