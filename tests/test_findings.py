@@ -112,6 +112,37 @@ def test_scores_of_texts_are_those_that_tables_print(mechanism, words):
     assert words.format(text) in PROSE
 
 
+def test_table_of_blocks_is_that_of_the_records():
+    found, by_time = {}, {}
+    for x in load_results([RESULTS / "xiong-small" / "long_documents"]):
+        if x.config.budget.kind == "steps":
+            found.setdefault(x.row_name, {})[x.seed] = x.score()
+        elif x.seed == 1:
+            by_time[x.row_name.removesuffix("-equal-time")] = f"{x.score():.2f}"
+    rows = table("keys of a query | seed 0 | seed 1 | seed 2")
+    assert {"full", "blockwise-globals", "disjoint-256"} < rows.keys()
+    for name, (_, *cells) in rows.items():
+        scores = [found[name].get(seed) for seed in range(3)]
+        assert cells == ["–" if x is None else f"{x:.2f}" for x in scores], name
+    assert sum("equal-time" in x.row_name for x in load_results([RESULTS / "xiong-small"])) == 5
+
+    def behind(name, other, seed=1):
+        return f"{found[name][seed] - found[other][seed]:.1f}"
+
+    overlap = sorted(behind("disjoint", "blockwise", seed) for seed in range(3))
+    assert f"`disjoint` is {overlap[0]} to {overlap[2]} of perplexity behind `blockwise`" in PROSE
+    near = sorted(behind("disjoint-globals", "full", seed) for seed in (1, 2))
+    assert f"it is {near[0]} to {near[1]} behind `full`" in PROSE
+    pairs = [("-32", "-16"), ("", ""), ("-128", "-64"), ("-256", "-128")]
+    gains = [behind(f"disjoint{x}", f"blockwise{y}") for x, y in pairs]
+    assert "{} with 32, {} with 64, {} with 128, {} with 256".format(*gains) in PROSE
+    assert found["full"].keys() == {0, 1, 2}
+    for name in ("blockwise", "local"):
+        assert found[f"{name}-globals"][1] > found[name][1]
+    times = "`disjoint` {disjoint}, `full` {full} and `linformer` {linformer}.".format(**by_time)
+    assert f"`blockwise` and `local` have {by_time['local']}, {times}" in PROSE
+
+
 def test_table_of_the_swap():
     rows = table("| bits per byte | validation by update")
     for x in load_results([RESULTS / "swap-small"]):
