@@ -64,9 +64,7 @@ def describe_cost(name: str) -> str:
 def list_tasks() -> list[dict[str, Any]]:
     """Return the main metadata of every task, with its default options."""
     tasks = (TASKS[name]() for name in sorted(TASKS))
-    return [
-        task_row(vars(x.info) | {"num_classes": x.num_classes, "chance": x.chance}) for x in tasks
-    ]
+    return [task_row(vars(task.info) | _option_values(task)) for task in tasks]
 
 
 def list_protocols() -> list[dict[str, Any]]:
@@ -104,10 +102,14 @@ def _describe_task(cls: type[Task]) -> dict[str, Any]:
         field.name: f"{field.default!r}: {field.metadata.get('help', '')}"
         for field in dataclasses.fields(cls.Options)
     }
-    task = cls()
-    values = {name: getattr(task, name) for name in ("vocab_size", "num_classes", "chance")}
+    return {**dataclasses.asdict(cls.info), **_option_values(cls()), "options": options}
+
+
+def _option_values(task: Task) -> dict[str, Any]:
+    """Return the metadata that the options of a task decide."""
     sizes = {split: size for split, size in task.sizes.items() if size is not None}
-    return {**dataclasses.asdict(cls.info), "sizes": sizes, **values, "options": options}
+    values = {name: getattr(task, name) for name in ("vocab_size", "num_classes", "chance")}
+    return {"sizes": sizes, **values}
 
 
 def protocol_values(protocol: Protocol) -> dict[str, Any]:
