@@ -1,7 +1,9 @@
 """Protocols of pretraining and finetuning after Xiong et al. 2022."""
 
 import dataclasses
+import random
 import shutil
+import string
 
 import pytest
 
@@ -222,14 +224,36 @@ def test_rows_of_equal_time_and_memory_change_the_budget_alone(cache, name, kind
         assert experiment.source == plain.source
 
 
-def test_equal_memory_gives_a_window_that_is_not_full_attention(cache):
-    register_imported(cache)
-    experiment = get("xiong-small").row(CORPUS, "local-equal-memory", 0)
+@pytest.fixture(scope="module")
+def corpus_of_2048_ids(tmp_path_factory):
+    """Import as many ids as the recipe asks for: the memory of a step depends on them."""
+    folder, draws = tmp_path_factory.mktemp("ids"), random.Random(0)
+    words = ["".join(draws.choices(string.ascii_lowercase, k=7)) for _ in range(1_500)]
+    texts = [" ".join(draws.choices(words, k=500)) for _ in range(24)]
+    make_task(folder, write_folder(folder / "files", texts), name=CORPUS, vocab_size=2_048)
+    yield folder
+    register_imported(folder / "none")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("full", {}),
+        pytest.param("local", {"mechanism.window": 256}, marks=pytest.mark.slow),
+        pytest.param("blockwise", {"mechanism.block": 256}, marks=pytest.mark.slow),
+        pytest.param("disjoint", {"mechanism.block": 512}, marks=pytest.mark.slow),
+        pytest.param("linformer", {"mechanism.rank": 64}, marks=pytest.mark.slow),
+    ],
+)
+def test_equal_memory_gives_the_largest_size_that_is_not_full_attention(corpus_of_2048_ids, name, changes):
+    register_imported(corpus_of_2048_ids)
+    experiment = get("xiong-small").row(CORPUS, f"{name}-equal-memory", 0)
     task = build(CORPUS, experiment.config.task.options)
-    task.open(cache, None)
+    task.open(corpus_of_2048_ids, None)
+    assert task.vocab_size == 2_048
     resolved = find_resolution(experiment, task)
-    assert resolved.changes == {"mechanism.window": 256}
-    assert not is_dense(apply_budget(experiment, resolved).config, task)
+    assert resolved.changes == changes
+    assert is_dense(apply_budget(experiment, resolved).config, task) is (name == "full")
 
 
 @pytest.mark.usefixtures("registries")
