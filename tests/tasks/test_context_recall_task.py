@@ -85,6 +85,8 @@ def test_no_training_accuracy_is_reported():
         ({"noise_share": 0.1}, "needs tokens of noise; set noise=16"),
         ({"length": 2}, "too short for a pair and its key again; use 3 or more"),
         ({"values": 70_000}, "lower keys, values or noise"),
+        # The target of the last id would be 0, which is not scored.
+        ({"values": 65_526}, "65537 token ids; expected at most 65536, lower keys, values"),
     ],
     ids=str,
 )

@@ -103,16 +103,24 @@ def evaluate_lengths(
     A model that cannot read the longest is refused before it is evaluated. The length of the
     training is left out on its own task: the record has its score. The other arguments and the
     errors are those of `evaluate_elsewhere`.
+
+    Raises:
+        OptionError: no other length is left.
     """
     trained = load_result(record).config.task
     is_other = task not in (None, trained.name)
     has_other_data = is_other or {*(changes or {})} - {"task.train", "task.validation"}
+    others = {x for x in lengths if has_other_data or x != trained.options.get("length")}
+    if not others:
+        raise OptionError(
+            f"{record.stem}: lengths {', '.join(map(str, lengths)) or 'none'}; expected another than "
+            "that of its training, whose score its record has; omit the lengths to evaluate it again"
+        )
     return [
         evaluate_elsewhere(
             record, paths, task=task, changes={**(changes or {}), LENGTH: x}, **arguments
         )
-        for x in sorted({*lengths}, reverse=True)
-        if has_other_data or x != trained.options.get("length")
+        for x in sorted(others, reverse=True)
     ]
 
 

@@ -60,7 +60,8 @@ class ContextRecallOptions(GeneratedOptions):
         Raises:
             OptionError: the options contradict each other.
         """
-        check_vocab_size(self.vocabulary, "keys, values or noise")
+        # Targets are ids + 1.
+        check_vocab_size(self.vocabulary + 1, "keys, values or noise")
         for name, size in (("keys", self.key_size), ("values", self.value_size)):
             if size > getattr(self, name):
                 raise OptionError(
