@@ -113,12 +113,15 @@ def test_scores_of_texts_are_those_that_tables_print(mechanism, words):
 
 
 def test_table_of_blocks_is_that_of_the_records():
-    found, by_time = {}, {}
+    found, by_time, by_memory, sizes = {}, {}, {}, {}
     for x in load_results([RESULTS / "xiong-small" / "long_documents"]):
         if x.config.budget.kind == "steps":
             found.setdefault(x.row_name, {})[x.seed] = x.score()
         elif x.seed == 1:
-            by_time[x.row_name.removesuffix("-equal-time")] = f"{x.score():.2f}"
+            scores = by_memory if x.config.budget.kind == "memory" else by_time
+            scores[x.mechanism] = f"{x.score():.2f}"
+            if scores is by_memory:
+                sizes[x.mechanism] = [*x.resolved_budget.changes.values()]
     rows = table("keys of a query | seed 0 | seed 1 | seed 2")
     assert {"full", "blockwise-globals", "disjoint-256"} < rows.keys()
     for name, (_, *cells) in rows.items():
@@ -142,6 +145,14 @@ def test_table_of_blocks_is_that_of_the_records():
     assert by_time["blockwise"] == by_time["local"]
     times = "`disjoint` {disjoint}, `full` {full} and `linformer` {linformer}.".format(**by_time)
     assert f"`blockwise` and `local` have {by_time['local']}, {times}" in PROSE
+    blocks = {"blockwise": [256], "disjoint": [512]}
+    assert sizes == {"full": [], "local": [256], **blocks, "linformer": [64]}
+    halves = (
+        "`full` ({full}), and give the others half of the text: `local` (a window of 256) {local}, "
+        "`blockwise` (blocks of 256) {blockwise}, `disjoint` (blocks of 512) {disjoint}, and "
+        "`linformer` (a rank of 64) {linformer}."
+    )
+    assert halves.format(**by_memory) in PROSE
 
 
 def test_table_of_the_swap():

@@ -245,7 +245,9 @@ def corpus_of_2048_ids(tmp_path_factory):
         pytest.param("linformer", {"mechanism.rank": 64}, marks=pytest.mark.slow),
     ],
 )
-def test_equal_memory_gives_the_largest_size_that_is_not_full_attention(corpus_of_2048_ids, name, changes):
+def test_equal_memory_gives_the_largest_size_that_is_not_full_attention(
+    corpus_of_2048_ids, name, changes
+):
     register_imported(corpus_of_2048_ids)
     experiment = get("xiong-small").row(CORPUS, f"{name}-equal-memory", 0)
     task = build(CORPUS, experiment.config.task.options)

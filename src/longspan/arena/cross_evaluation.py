@@ -113,8 +113,8 @@ def evaluate_lengths(
     others = {x for x in lengths if has_other_data or x != trained.options.get("length")}
     if not others:
         raise OptionError(
-            f"{record.stem}: lengths {', '.join(map(str, lengths)) or 'none'}; expected another than "
-            "that of its training, whose score its record has; omit the lengths to evaluate it again"
+            f"{record.stem}: expected another length than that of the training, whose score is in "
+            f"the record, got {', '.join(map(str, lengths)) or 'none'}; omit it to evaluate again"
         )
     return [
         evaluate_elsewhere(
