@@ -23,6 +23,7 @@ from longspan.errors import OptionError
 from longspan.shapes import Bool, Float, Int
 from longspan.tasks.questions.mentions import Span, find_mentions
 from longspan.tasks.scoring import IGNORE
+from longspan.words import characters_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,9 +173,23 @@ class QuestionEncoder:
         while not is_encoded or not (self._is_whole or len(self._tokens) > room):
             part = text[: _last_space(text, size)]
             self._document, self._is_whole = text, len(part) == len(text)
-            self._tokens, self._offsets = self.tokenizer.encode_spans(part)
+            self._tokens, offsets = self.tokenizer.encode_spans(part)
+            self._offsets = _add_marks(offsets, part)
             is_encoded, size = True, 2 * size
         return self._tokens[:room], self._offsets[:room], len(self._tokens) > room
+
+
+def _add_marks(offsets: np.ndarray, text: str) -> np.ndarray:
+    """Return the characters of each token, with the marks behind it that no token has.
+
+    Tokenizers that strip accents drop them, as vowel signs of Hindi and decomposed accents.
+    """
+    offsets, is_mark = offsets.copy(), characters_of("M").__contains__
+    following = np.append(offsets[1:, 0], len(text))
+    for token in np.flatnonzero(offsets[:, 1] < following):
+        gap = text[offsets[token, 1] : following[token]]
+        offsets[token, 1] += len([*itertools.takewhile(is_mark, gap)])
+    return offsets
 
 
 def cut_out(context: str, offsets: np.ndarray, start: int, end: int) -> str:
