@@ -100,12 +100,8 @@ def compute_statistics(task: Task, split: Split) -> dict[str, Any]:
         mean, median, 95 % quantile (between two lengths, interpolated) and maximum of its lengths;
         labels: the number of targets of each class.
     """
-    examples = task.dataset.splits[split]
-    lengths_by_name = {
-        name: part.lengths for name, part in examples.lists.items() if name != "targets"
-    }
     return {
-        "examples": len(examples),
+        "examples": task.size(split),
         "bytes": task.dataset.manifest.files[split].bytes,
         "sequences": {
             name: {
@@ -116,7 +112,7 @@ def compute_statistics(task: Task, split: Split) -> dict[str, Any]:
                 "quantile_95": float(np.quantile(lengths, 0.95)),
                 "maximum": int(lengths.max()),
             }
-            for name, lengths in lengths_by_name.items()
+            for name, lengths in task.sequence_lengths(split).items()
         },
         "labels": _count_labels(task, split),
     }
