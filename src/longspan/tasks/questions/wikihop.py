@@ -66,7 +66,7 @@ class CandidateQuestion:
     Attributes:
         id: identifier of the question in its data set.
         text: the question: a relation, such as "country_of_citizenship", and an entity.
-        candidates: answers to choose from.
+        candidates: answers to choose from, as published: an official evaluation compares them.
         documents: texts that tell the right one.
         answer: index of the right candidate.
     """
@@ -139,14 +139,14 @@ def join_punctuation(text: str) -> str:
 def _read_question(record: Any, where: str) -> CandidateQuestion:
     name = field(record, "id", str, where)
     candidates = _texts(record, "candidates", where)
-    answer = join_punctuation(field(record, "answer", str, where))
+    answer = field(record, "answer", str, where)
     if answer not in candidates:
         raise DataError(f"{where} ({name}): the answer {answer!r} is none of the candidates")
     return CandidateQuestion(
         id=name,
         text=join_punctuation(field(record, "query", str, where)),
         candidates=candidates,
-        documents=_texts(record, "supports", where),
+        documents=tuple(map(join_punctuation, _texts(record, "supports", where))),
         answer=candidates.index(answer),
     )
 
@@ -155,7 +155,7 @@ def _texts(record: Any, name: str, where: str) -> tuple[str, ...]:
     texts = field(record, name, list, where)
     if not texts or not all(isinstance(text, str) for text in texts):
         raise DataError(f"{where}: field {name!r} must be a list of texts, got {texts!r:.80}")
-    return tuple(map(join_punctuation, texts))
+    return tuple(texts)
 
 
 GlobalTokens = Literal["candidates", "boundaries", "first", "none"]
@@ -327,7 +327,8 @@ class WikiHop(PieceTask):
             for number, (question, split) in enumerate(zip(questions, splits, strict=True)):
                 if number % 100 == 0:
                     progress(f"encoding WikiHop ({part})", number, len(questions))
-                stored = encoder.store(question.text, question.candidates, question.documents)
+                candidates = [join_punctuation(text) for text in question.candidates]
+                stored = encoder.store(question.text, candidates, question.documents)
                 writers[split].add(question.answer, question.details, tokens=stored)
                 sizes[split].append((len(question.candidates), len(question.documents)))
         return BuildOutput(
