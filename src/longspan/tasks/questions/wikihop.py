@@ -34,7 +34,7 @@ from longspan.data.store import Examples
 from longspan.errors import DataError, MissingSourceError, OptionError
 from longspan.shapes import Float, Int
 from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split
-from longspan.tasks.batching import PAD_TO_MULTIPLE_OF, text_inputs
+from longspan.tasks.batching import pad_windows, text_inputs
 from longspan.tasks.example_writer import ExampleWriter, load_details
 from longspan.tasks.grouping import Grouping
 from longspan.tasks.info import TaskInfo, published_scores
@@ -161,7 +161,7 @@ def _texts(record: Any, name: str, where: str) -> tuple[str, ...]:
 GlobalTokens = Literal["candidates", "boundaries", "first", "none"]
 _MOST_CANDIDATES = 79  # of a published question
 _MOST_BOUNDARIES = 64  # documents of a window that may be marked; published questions have fewer
-_ABSENT = -1  # position of a candidate that an example does not have
+_ABSENT = -1  # id of padding; position of a candidate that an example does not have
 _SHUFFLING = 1  # purpose of the random numbers of a batch
 _LABELS = ("one window", "several windows", "cut")
 _SHOWN = 400  # characters of the documents
@@ -424,19 +424,12 @@ class WikiHop(PieceTask):
 
     def _pad(self, all_windows: list[Windows]) -> dict[str, Tensor]:
         """Return windows, as wide as the longest one, rounded up, and their candidates."""
-        longest = max(len(text) for windows in all_windows for text in windows.texts)
-        rounded = -(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
-        most = max(len(windows.texts) for windows in all_windows)
-        shape = (len(all_windows), most, min(rounded, self.length))
-        ids, lengths = np.zeros(shape, np.int64), np.zeros((*shape[:2], 1), np.int64)
+        ids = pad_windows([windows.texts for windows in all_windows], self.length, _ABSENT)
         positions = np.full((len(all_windows), self.options.candidates), _ABSENT, np.int64)
-        for row, windows in enumerate(all_windows):
-            positions[row, : len(windows.positions)] = windows.positions
-            for number, text in enumerate(windows.texts):
-                ids[row, number, : len(text)] = text
-                lengths[row, number] = len(text)
-        is_real = np.arange(shape[2]) < lengths
-        inputs = text_inputs(torch.from_numpy(ids), is_real)
+        for line, windows in zip(positions, all_windows, strict=True):
+            line[: len(windows.positions)] = windows.positions
+        is_real = ids != _ABSENT
+        inputs = text_inputs(torch.from_numpy(ids.clip(min=0)), is_real)
         inputs["candidate_positions"] = torch.from_numpy(positions)
         if self.options.global_tokens != "none":
             is_global = self._global_tokens(all_windows, is_real)
