@@ -227,6 +227,15 @@ def test_dropped_marks_belong_to_the_token_before(context, answer):
     assert cut_out(encoded.context, encoded.offsets, first, last) == answer
 
 
+def test_texts_are_never_special_tokens():
+    """A document about tokenizers is the bytes of their names."""
+    text = "[CLS], [SEP] and [PAD] are names"
+    encoded, _ = encode(question(text, "[PAD]", text="[MASK]"))
+    inside = encoded.targets > 0
+    assert bytes((encoded.ids[inside] - 1).tolist()) == text.encode()
+    assert encoded.ids[~inside].max() == BYTES.vocab_size - 1  # those around the texts
+
+
 def test_empty_documents_are_counted(roberta):
     encoded, counts = encode(question("", "Ada"), tokenizer=roberta)
     assert encoded is None
