@@ -451,6 +451,7 @@ def test_card_and_examples_are_shown(cache, topics):
     assert "| target | documents that answer the query |" in card
     assert re.search(r"\| BM25 \| nDCG@10 \| \d+\.\d % \| \d+\.\d % \|", card)
     assert "grade 1" in card
+    assert "the most frequent ones of the documents |" in card
     shown = topics.show("test", 0).split("\n\n= ")
     assert len(shown) == 6
     assert len({word for text in shown for word in text.split() if word.startswith("topic")}) == 1

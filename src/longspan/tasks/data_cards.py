@@ -301,10 +301,11 @@ def _vocabulary(task: Task, manifest: Manifest) -> list[str]:
     if "words_unknown" not in facts:
         return []
     shares = facts["words_unknown"].items()
+    texts = "documents" if task.head.compares_examples else "training split"
     rows = [
         ("token ids", f"{task.vocab_size:,}: padding, unknown words, known words"),
-        ("known words", f"{facts['words_known']:,}, the most frequent ones of the training split"),
-        ("words of the training split without an id", f"{facts['words_left_out']:,}"),
+        ("known words", f"{facts['words_known']:,}, the most frequent ones of the {texts}"),
+        (f"words of the {texts} without an id", f"{facts['words_left_out']:,}"),
         *((f"unknown tokens of {x}", f"{100 * share:.2f} %") for x, share in shares),
     ]
     return ["## Vocabulary", _table(("", ""), rows)]
