@@ -66,9 +66,11 @@ class DocumentEncoder:
 
     Attributes:
         tokenizer: tokenizer of the words.
+        language: language of the words.
     """
 
     tokenizer: WordPieceTokenizer
+    language: str = "english"
 
     def store(self, document: Document) -> tuple[np.ndarray, dict[str, Any]]:
         """Return the ids of all words, and what else is known of the document, as JSON.
@@ -77,7 +79,8 @@ class DocumentEncoder:
         sentence (`sentences`), the number of the speaker of each word (`speakers`), and clusters.
         """
         words = [word for sentence in document.sentences for word in sentence]
-        encoded = self.tokenizer.encode_texts([f" {word}" for word in words])
+        texts = [f" {conll.read_word(word, self.language)}" for word in words]
+        encoded = self.tokenizer.encode_texts(texts)
         unknown = np.array([self.tokenizer.fast.unk_token_id or 0], self.tokenizer.dtype)
         encoded = [ids if len(ids) else unknown for ids in encoded]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(document.speakers))}
@@ -449,7 +452,7 @@ class Coreference(PieceTask):
 
     @functools.cached_property
     def _encoder(self) -> DocumentEncoder:
-        return DocumentEncoder(self.tokenizer)
+        return DocumentEncoder(self.tokenizer, self.options.language)
 
     def _write(self, document: conll.Document, writer: ExampleWriter, counts: Counter[str]) -> None:
         if document.genre not in GENRES:
