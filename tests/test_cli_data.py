@@ -206,7 +206,7 @@ def test_list_shows_built_and_missing_data(cli, nowhere, reviews):
     assert text[2].startswith("  source: IMDB is not here")
     assert text[3].startswith("  built: ")
     assert {"length=16", "validation=4:"} <= set(text[3].split())
-    assert "24 examples" in text[3]
+    assert "24 rows" in text[3]
     assert text[3].endswith(f"checksum {record['checksum'][:8]}")
     assert "  source: generated\n" in out.partition("listops  ListOps\n")[2]
     code, out, _ = cli("data", "list", "--cache", cache, "--data", reviews, "--json")
@@ -236,7 +236,7 @@ def test_verify_reports_verified_data_and_corruption(cli, reviews, tmp_path):
     listops = run_json(cli, cache, "build", "listops", *LISTOPS)["folder"]
     out, _ = cli.done("data", "verify", "--cache", cache)
     size = sum(path.stat().st_size for path in Path(text).glob("*.arrow"))
-    assert f"{text}: 24 examples, {size:,} bytes, IMDB" in out
+    assert f"{text}: 24 rows, {size:,} bytes, IMDB" in out
     assert f"2 data sets in {cache} verified" in out
     _, out, _ = cli("data", "verify", "text", "--cache", cache, "--json")
     assert json.loads(out) == {"cache": str(cache), "verified": [text]}

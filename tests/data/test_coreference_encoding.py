@@ -43,6 +43,20 @@ def test_details_say_what_the_tokens_are(encoder, stored):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("language", "text"), [("english", " so#sw /- yes . ?"), ("arabic", " so /- yes . ?")]
+)
+def test_words_are_read_as_by_published_models(tmp_path, language, text):
+    """Answers keep the words of the file."""
+    words = ("so#sw", "/-", "yes", "/.", "/?")
+    (tmp_path / "one").write_text(column_document(rows=[*((word, "-") for word in words), None]))
+    (document,) = read_documents(tmp_path / "one")
+    encoder = DocumentEncoder(load_pieces("bytes"), language)
+    ids, details = encoder.store(document)
+    assert text_of(encoder, ids) == text
+    assert details["words"] == [*words]
+
+
 def test_token_spans_are_the_words_of_the_mentions(encoder, stored):
     ids, details = stored
     found = [(text_of(encoder, ids[a : b + 1]), n) for a, b, n in token_spans(details, len(ids))]

@@ -1,4 +1,4 @@
-"""Keys that are twice in an object of JSON: refused at every door that reads JSON of users."""
+"""JSON of users at every door: keys that are twice in an object, and text that has no encoding."""
 
 import json
 
@@ -37,3 +37,15 @@ def test_key_that_is_twice_is_refused(tmp_path, door):
 def test_key_that_is_twice_is_found_at_any_depth():
     with pytest.raises(ValueError, match="key 'b' is there twice"):
         parse_json('[{"a": {"b": 1, "c": {}, "b": 1}}]')
+
+
+@pytest.mark.parametrize("half", [r"\ud83d", r"\uDE00", r"\uD83D x", r"\ude00\ud83d"])
+@pytest.mark.parametrize("door", ["published data", "own table", "collection"])
+def test_half_of_a_surrogate_pair_is_refused(tmp_path, door, half):
+    """No tokenizer encodes it; a whole pair is an emoji, and a backslash before it is text."""
+    path = tmp_path / "x.jsonl"
+    path.write_text(rf'{{"_id": "1", "text": "a {half}"}}')
+    with pytest.raises(DataError, match="half of a surrogate pair"):
+        DOORS[door](path)
+    path.write_text(r'{"_id": "1", "text": "\ud83d\ude00 \\ud83d"}')
+    DOORS[door](path)

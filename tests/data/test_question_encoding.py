@@ -7,6 +7,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from transformers import PreTrainedTokenizerFast
 
 from longspan.data.tokenizers import ByteTokenizer
 from longspan.data.word_pieces import WordPieceTokenizer, load_word_pieces
@@ -195,6 +200,40 @@ def test_long_questions_are_cut_and_counted():
     encoded, counts = encode(question("Ada", "Ada", text="Who else?"), 64, 3)
     assert counts == Counter({"questions_cut": 1, "marked": 1})
     assert np.flatnonzero(encoded.targets)[0] == 5
+
+
+@pytest.mark.parametrize(
+    ("context", "answer"),
+    [
+        ("He met Rene\u0301 there.", "Rene\u0301"),
+        ("He met Rene\u0301", "Rene\u0301"),  # the last token
+        (
+            "\u0939\u093f\u0928\u094d\u0926\u0941 \u0939\u0948",
+            "\u0939\u093f\u0928\u094d\u0926\u0941",
+        ),
+        ("I \u2764\ufe0f it", "\u2764\ufe0f"),
+    ],
+)
+def test_dropped_marks_belong_to_the_token_before(context, answer):
+    """A tokenizer that strips accents gives the answer back with them."""
+    pipeline = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    pipeline.normalizer, pipeline.pre_tokenizer = BertNormalizer(), BertPreTokenizer()
+    fast = PreTrainedTokenizerFast(tokenizer_object=pipeline, unk_token="[UNK]")
+    start = context.index(answer)
+    given = question(context, answer, spans=((start, start + len(answer)),))
+    encoded, _ = encode(given, tokenizer=WordPieceTokenizer("words", "", fast))
+    assert encoded.outcome == "marked"
+    (first,), (last,) = marked(encoded, STARTS), marked(encoded, ENDS)
+    assert cut_out(encoded.context, encoded.offsets, first, last) == answer
+
+
+def test_texts_are_never_special_tokens():
+    """A document about tokenizers is the bytes of their names."""
+    text = "[CLS], [SEP] and [PAD] are names"
+    encoded, _ = encode(question(text, "[PAD]", text="[MASK]"))
+    inside = encoded.targets > 0
+    assert bytes((encoded.ids[inside] - 1).tolist()) == text.encode()
+    assert encoded.ids[~inside].max() == BYTES.vocab_size - 1  # those around the texts
 
 
 def test_empty_documents_are_counted(roberta):

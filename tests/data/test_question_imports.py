@@ -149,10 +149,17 @@ def test_an_object_a_line_is_a_table_in_a_json_file(tmp_path):
         ("ann", ["Ann", "ann"]),  # words, in any case, and no part of Hannah
         ("nnah", ["nnah"]),  # no word of its own
         ("Bob", []),
+        ("an der Spree", ["an der Spree", "der Spree"]),  # "an" is no article in German
+        ("A", ["A"]),  # a word without a letter beside its article
+        ("\u0930\u093e\u092e", ["\u0930\u093e\u092e"]),  # no part of a word that adds a mark
+        ("\u5317\u4eac", ["\u5317\u4eac"] * 2),
     ],
 )
 def test_answers_of_tables_are_marked_where_they_stand(tmp_path, answer, texts):
-    row = ("Who?", "Hannah met Ann, and ann left.", answer)
+    context = "Hannah met Ann, and ann left. An Apple A; an der Spree, der Spree. "
+    context += "\u0930\u093e\u092e\u093e, \u0930\u093e\u092e. "
+    context += "\u5317\u4eac\uff0c\u6211\u5728\u5317\u4eac\u4f4f"
+    row = ("Who?", context, answer)
     described = run_import(tmp_path, write_table(tmp_path / "faq.csv", [*ROWS, row]))
     assert described.counts["answers_misplaced"] == (not texts)
     (question,) = [q for x in read_splits(tmp_path).values() for q in x if q.text == "Who?"]

@@ -11,6 +11,7 @@ from longspan.errors import DataError, LongspanError, OptionError
 from longspan.models import LongspanForMaskedLM
 from longspan.models.config import LongspanConfig
 from longspan.tasks import IGNORE, TASKS, build, register_imported
+from longspan.tasks.data_cards import compute_statistics
 from longspan.tasks.language.windows import weighted_rows
 from longspan.tasks.masking import Masking
 
@@ -45,6 +46,13 @@ def tokens_of(task, split, batches):
             assert ids[0] == task.tokenizer.token_id("cls")
             found[int(row)] = ids[mask][1:].tolist()
     return [found[row] for row in range(task.size(split))]
+
+
+def test_card_counts_windows(cache):
+    task = open_task(cache)
+    found = compute_statistics(task, "train")
+    assert found["examples"] == task.size("train")
+    assert found["sequences"]["tokens"]["maximum"] == 31  # beside the first special token
 
 
 def documents_of(task, split):

@@ -11,7 +11,7 @@ import torch
 
 from longspan.errors import DataError
 from longspan.tasks import SPLITS, TASKS, build
-from longspan.tasks.data_cards import GENERATED, write_card
+from longspan.tasks.data_cards import GENERATED, compute_statistics, write_card
 from published_folders import SOURCES, make_source
 
 SIZES = {"train": 5, "validation": 3, "test": 4}
@@ -154,6 +154,22 @@ def test_card_of_a_built_set_has_its_checksum(make, name):
     assert task.checksum in card
     assert "is not built" not in card
     assert (GENERATED in card) == (data is None)
+
+
+@every_task
+def test_statistics_are_those_of_the_examples(make, name):
+    """Rows that are stored may be others, and details are no sequence that a model reads."""
+    task, *_ = make(name)
+    for split in SPLITS:
+        found = compute_statistics(task, split)
+        assert found["examples"] == task.size(split)
+        assert set(found["sequences"]) <= {"tokens", "second"}
+        if "evaluation" in vars(task.options):  # of a stream
+            tokens = sum(
+                x.num_tokens
+                for x in task.batches(split, batch_size=3, rows=np.arange(task.size(split)))
+            )
+            assert found["sequences"]["tokens"]["sum"] == tokens
 
 
 @every_task

@@ -1,5 +1,6 @@
 """Tasks of questions: splits, batches, scores of known answers, and a run that learns."""
 
+import csv
 import json
 from functools import partial
 from pathlib import Path
@@ -10,13 +11,17 @@ import torch
 from task_calls import make_experiment, open_task, read_whole, score_logits
 
 import tiny
-from longspan.arena import make_model, run
+from longspan.arena import get, make_model, run
+from longspan.arena.protocols.files import register_imports
+from longspan.data.own_splits import TEST, VALIDATION
+from longspan.data.sources.text import FileFormat
 from longspan.errors import DataError, OptionError
 from longspan.metrics.answers import exact_match, normalize_triviaqa_answer, token_f1
 from longspan.models.heads.question_answering import span_loss
 from longspan.results import load_results
 from longspan.tasks import IGNORE, SPLITS
 from longspan.tasks.questions.encoding import ENDS, STARTS
+from longspan.tasks.questions.imports import QuestionColumns, import_questions
 from longspan.tasks.questions.squad import read_squad
 from longspan.tasks.source_report import Report
 from longspan.training.footprint import make_dummy_batch, measure_step_memory
@@ -56,6 +61,22 @@ def right_logits(batch):
             if places:
                 logits[row, side, places[0]] = 9
     return logits
+
+
+@pytest.mark.usefixtures("no_imports")
+def test_own_protocol_leaves_room_for_answers_in_bytes(tmp_path):
+    """An answer of ten words has more bytes than the word pieces that are usual."""
+    answer = "a painter who came from far away to live here"
+    with (tmp_path / "faq.csv").open("w", newline="") as file:
+        rows = [(f"Who is Ann{n}?", f"Ann{n} is {answer}.", answer) for n in range(12)]
+        csv.writer(file).writerows([("question", "context", "answer"), *rows])
+    columns = QuestionColumns(question="question", context="context", answer="answer")
+    arguments = (tmp_path / "faq.csv", dict.fromkeys((VALIDATION, TEST)), columns, FileFormat())
+    import_questions(tmp_path / "cache", "faq", *arguments)
+    register_imports(tmp_path / "cache")
+    task = open_task("faq", tmp_path / "cache", **get("own").recipe("faq").task_options)
+    batch = read_whole(task, "test")
+    assert score_logits(task, "test", batch, right_logits(batch))["exact_match"] == 1
 
 
 @pytest.mark.parametrize("context", ["paragraph", "article"])

@@ -20,7 +20,7 @@ from longspan.arena import make_model, run
 from longspan.arena.protocols.files import register_imports
 from longspan.errors import OptionError
 from longspan.results import load_results
-from longspan.tasks import TASKS, build
+from longspan.tasks import SPLITS, TASKS, build
 from longspan.tasks.data_cards import write_card
 from longspan.tasks.ranking.bm25 import Bm25
 from longspan.tasks.ranking.imports import import_collection
@@ -71,6 +71,21 @@ def judgments(task, split, row):
     pairs = zip(numbers, stored, strict=True)
     known = {number: value - 1 for number, value in pairs if value}
     return known, [x for x, value in zip(numbers, stored, strict=True) if not value]
+
+
+def test_notes_count_what_was_cut_to_either_length(cache):
+    whole, task = (opened(cache, "owls", length=x, query_length=y) for x, y in ((99, 99), (5, 2)))
+    limits = {"documents": 5, **dict.fromkeys(SPLITS, 2)}
+    longer = {
+        name: int((whole.dataset.splits[name].tokens.lengths > limit).sum())
+        for name, limit in limits.items()
+    }
+    documents, queries = longer.pop("documents"), sum(longer.values())
+    assert whole.build_notes == []
+    assert task.build_notes == [
+        f"{documents} documents are longer than 5 tokens and were cut",
+        f"{queries} queries are longer than 2 tokens and were cut",
+    ]
 
 
 def test_training_batches_have_an_answer_and_negatives_of_each_query(topics):
@@ -436,6 +451,7 @@ def test_card_and_examples_are_shown(cache, topics):
     assert "| target | documents that answer the query |" in card
     assert re.search(r"\| BM25 \| nDCG@10 \| \d+\.\d % \| \d+\.\d % \|", card)
     assert "grade 1" in card
+    assert "the most frequent ones of the documents |" in card
     shown = topics.show("test", 0).split("\n\n= ")
     assert len(shown) == 6
     assert len({word for text in shown for word in text.split() if word.startswith("topic")}) == 1

@@ -1,5 +1,6 @@
 """WikiHop: splits, windows of a batch, shuffled candidates, scores, and a run."""
 
+import json
 from collections import Counter
 from functools import partial
 
@@ -69,6 +70,21 @@ def test_right_candidates_are_the_published_answers(cache, folder):
         task.metrics, "test", batch.rows, right_logits(batch), batch.targets
     )
     assert task.metrics[0].aggregate(found["accuracy"].numpy()) == 1
+
+
+def test_answers_are_the_published_texts_of_candidates(tmp_path):
+    """An official evaluation compares texts; punctuation is joined for the model alone."""
+    folder, published_texts = write_wikihop(tmp_path / "data"), ["bonn , north", "john 's  town"]
+    for path in folder.glob("*.json"):
+        records = json.loads(path.read_text())
+        for record in records:
+            record |= {"candidates": published_texts, "answer": published_texts[1]}
+        path.write_text(json.dumps(records))
+    task = opened(tmp_path / "cache", folder)
+    batch = read_whole(task, "test")
+    assert candidates_of(task, batch)[0] == ["bonn, north", "john's town"]
+    answers = task.answers("test", batch.rows, right_logits(batch), batch.targets)
+    assert set(answers.values()) == {"john 's  town"}
 
 
 @pytest.mark.parametrize(("choice", "count"), [("candidates", None), ("first", 1), ("none", 0)])

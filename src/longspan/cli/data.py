@@ -271,7 +271,7 @@ def verify(
     print_text(f"{len(data_sets)} data sets in {folder} verified")
     for path, record in data_sets.items():
         count, size = (sum(getattr(x, y) for x in record.files.values()) for y in ("rows", "bytes"))
-        what = f"  {path}: {count:,} examples, {size:,} bytes, {record.source}"
+        what = f"  {path}: {count:,} rows, {size:,} bytes, {record.source}"
         print_text(what)
 
 
@@ -390,7 +390,7 @@ def _lines(row: dict[str, Any]) -> list[str]:
             continue
         rows = sum(one["rows"].values())
         lines.append(
-            f"built: {_format(one['options'])}: {rows:,} examples, {one['bytes']:,} bytes, "
+            f"built: {_format(one['options'])}: {rows:,} rows, {one['bytes']:,} bytes, "
             f"{one['source']}, checksum {one['checksum'][:8]}"
         )
     return lines

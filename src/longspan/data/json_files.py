@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from longspan.data import archives
 from longspan.data.parquet import SUFFIX, read_records, split_files
 from longspan.data.source_files import SourceFiles, format_paths, search_paths
+from longspan.data.sources.rows import has_surrogate
 from longspan.data.sources.text import explain_damage
 from longspan.errors import DataError, MissingSourceError
 from longspan.files import LARGE, explain_json_errors, open_file, parse_json
@@ -18,6 +19,9 @@ from longspan.space import format_bytes
 T = TypeVar("T")
 
 _GZIP = b"\x1f\x8b"
+_HALF_PAIR = re.compile(
+    r"\\u[dD][89abAB]\w{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]\w{2})\\u[dD][c-fC-F]\w{2}"
+)
 
 
 def load_json(path: Path) -> Any:
@@ -26,14 +30,24 @@ def load_json(path: Path) -> Any:
     A parquet file is a list of its rows, and of those of the further files of its split.
 
     Raises:
-        DataError: the file is missing, truncated or not JSON; the message names the line.
+        DataError: the file is missing, truncated or not JSON, or a text of it has no encoding; the
+            message names the line.
         UnreadableError: the system does not read it now.
     """
     if path.suffix == SUFFIX:
         return list(read_records(path))
     raw = _read(path)
     with explain_json_errors(path):
-        return parse_json(raw.decode("utf-8-sig"))
+        text = raw.decode("utf-8-sig")
+        content = parse_json(text)
+    half = _HALF_PAIR.search(text)
+    if half and has_surrogate(json.dumps(content, ensure_ascii=False)):
+        line = text.count("\n", 0, half.start()) + 1
+        raise DataError(
+            f"{path}, line {line}: {half[0]} is half of a surrogate pair, which is no character; "
+            "complete or remove it"
+        )
+    return content
 
 
 def load_list(path: Path) -> list[Any]:

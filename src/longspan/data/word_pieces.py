@@ -40,12 +40,19 @@ class WordPieceTokenizer:
     Attributes:
         name: folder or name on the hub, as given.
         sha256: identity: sha256 of the tokenizer's files.
-        fast: the tokenizer, without truncation and padding.
+        fast: the tokenizer; its truncation and padding are removed.
     """
 
     name: str
     sha256: str
     fast: "PreTrainedTokenizerFast"
+
+    def __post_init__(self) -> None:
+        """Let the tokenizer read the whole of each text, and none of it as special tokens."""
+        pipeline = self.fast.backend_tokenizer
+        pipeline.no_truncation()
+        pipeline.no_padding()
+        pipeline.encode_special_tokens = True
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -246,9 +253,6 @@ def _load(name: str, folder: Path, sha256: str) -> WordPieceTokenizer:
             f"{folder}: the tokenizer cannot be loaded ({reason}); save it with save_pretrained "
             "as a fast tokenizer (tokenizer.json)"
         ) from error
-    fast.backend_tokenizer.no_truncation()
-    fast.backend_tokenizer.no_padding()
-    fast.backend_tokenizer.encode_special_tokens = True
     return WordPieceTokenizer(name, sha256, fast)
 
 

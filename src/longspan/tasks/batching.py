@@ -175,6 +175,20 @@ def pad_sequences(
     return padded, np.arange(width) < lengths[:, None]
 
 
+def pad_windows(rows: Sequence[Sequence[np.ndarray]], max_length: int, value: int) -> np.ndarray:
+    """Return the windows of some rows, filled with a value to one width and number, (B, W, T).
+
+    They are as wide as the longest of them, rounded up to `PAD_TO_MULTIPLE_OF`, or `max_length`.
+    """
+    longest = max(len(window) for windows in rows for window in windows)
+    width = min(-(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF, max_length)
+    padded = np.full((len(rows), max(map(len, rows)), width), value, np.int64)
+    for lines, windows in zip(padded, rows, strict=True):
+        for line, window in zip(lines, windows, strict=False):
+            line[: len(window)] = window
+    return padded
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RankedDocuments:
     """Documents of a collection, for some queries of a split.

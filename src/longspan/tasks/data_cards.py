@@ -100,12 +100,8 @@ def compute_statistics(task: Task, split: Split) -> dict[str, Any]:
         mean, median, 95 % quantile (between two lengths, interpolated) and maximum of its lengths;
         labels: the number of targets of each class.
     """
-    examples = task.dataset.splits[split]
-    lengths_by_name = {
-        name: part.lengths for name, part in examples.lists.items() if name != "targets"
-    }
     return {
-        "examples": len(examples),
+        "examples": task.size(split),
         "bytes": task.dataset.manifest.files[split].bytes,
         "sequences": {
             name: {
@@ -116,7 +112,7 @@ def compute_statistics(task: Task, split: Split) -> dict[str, Any]:
                 "quantile_95": float(np.quantile(lengths, 0.95)),
                 "maximum": int(lengths.max()),
             }
-            for name, lengths in lengths_by_name.items()
+            for name, lengths in task.sequence_lengths(split).items()
         },
         "labels": _count_labels(task, split),
     }
@@ -305,10 +301,11 @@ def _vocabulary(task: Task, manifest: Manifest) -> list[str]:
     if "words_unknown" not in facts:
         return []
     shares = facts["words_unknown"].items()
+    texts = "documents" if task.head.compares_examples else "training split"
     rows = [
         ("token ids", f"{task.vocab_size:,}: padding, unknown words, known words"),
-        ("known words", f"{facts['words_known']:,}, the most frequent ones of the training split"),
-        ("words of the training split without an id", f"{facts['words_left_out']:,}"),
+        ("known words", f"{facts['words_known']:,}, the most frequent ones of the {texts}"),
+        (f"words of the {texts} without an id", f"{facts['words_left_out']:,}"),
         *((f"unknown tokens of {x}", f"{100 * share:.2f} %") for x, share in shares),
     ]
     return ["## Vocabulary", _table(("", ""), rows)]

@@ -178,9 +178,7 @@ class EncodedTextTask(Task):
     def build_notes(self) -> list[str]:
         """Number of texts that were cut to the length, where the build counted them."""
         cut = sum(self.facts.get("cut", {}).values())
-        limit = f"{self.length:,} tokens"
-        note = counted(cut, f"text|texts is|are longer than {limit} and was|were cut")
-        return [note] if cut else []
+        return describe_cut("text|texts", cut, self.length)
 
     @property
     def num_global_tokens(self) -> int:
@@ -269,6 +267,18 @@ def encode_text(
     ids = tokenizer.encode(text, length)
     # A full text may end there.
     return ids, len(ids) == length and len(tokenizer.encode(text, length + 1)) > length
+
+
+def describe_cut(nouns: str, count: int, length: int) -> list[str]:
+    """Return a sentence for texts that were cut to a length; nothing without any.
+
+    Args:
+        nouns: one of them and several: "text|texts".
+        count: number of them.
+        length: largest number of tokens that are kept.
+    """
+    message = f"{nouns} is|are longer than {length:,} tokens and was|were cut"
+    return [counted(count, message)] if count else []
 
 
 def kept_tokens(tokenizer: Tokenizer, count: int, length: int, truncation: str) -> np.ndarray:

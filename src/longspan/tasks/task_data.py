@@ -180,6 +180,14 @@ class TaskData(ABC):
         """Return the number of examples of a split; 0: there is no such split."""
         return len(self._examples(split)) if split in self.dataset.splits else 0
 
+    def sequence_lengths(self, split: Split) -> dict[str, np.ndarray]:
+        """Return the lengths of the sequences of each example, by name: tokens, and second ones.
+
+        Override where examples are no rows of the data set.
+        """
+        lists = self._examples(split).lists
+        return {name: lists[name].lengths for name in ("tokens", "second") if name in lists}
+
     @property
     def present_splits(self) -> tuple[Split, ...]:
         """Splits of the open data set: imported texts may have no test split, or none held out."""

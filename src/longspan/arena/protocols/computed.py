@@ -24,6 +24,7 @@ _WORD_IDS = 8_192
 _LONGEST = {"words": 1_024, "bytes": 2_048}  # tokens that CPUs train on in minutes
 _LENGTH_UNIT = 64  # lengths are multiples of it
 _FRAME = 3  # special tokens around a question and its document
+_ANSWER_BYTES = 128  # as many as the usual 30 word pieces have
 _EVALUATIONS = 10
 _LIMITS = ("epochs", "batch_size", "fewest", "most")  # of the steps, see `_steps`
 
@@ -98,10 +99,11 @@ def _retrieval_options(described: BeirDescription) -> dict[str, Any]:
 
 
 def _question_options(described: QuestionsDescription) -> dict[str, Any]:
-    """Return the options of questions: bytes of a question, and of it with its document."""
+    """Return the options of questions: bytes of a question, of it with its document, of answers."""
     question = min(_length(described.question_bytes, "bytes"), _LONGEST["bytes"] // 4)
     whole = question + described.document_bytes + _FRAME
-    return {"length": _length(whole, "bytes"), "question_length": question}
+    lengths = {"length": _length(whole, "bytes"), "question_length": question}
+    return {**lengths, "answer_length": _ANSWER_BYTES}
 
 
 def _summary_options(described: TextsDescription) -> dict[str, Any]:

@@ -145,6 +145,17 @@ def read_documents(path: Path) -> Iterator[Document]:
         raise DataError(f"{path} ends within document {document.id}; it is truncated")
 
 
+def read_word(word: str, language: str = "english") -> str:
+    """Return the text of a word, as published models read it (mandarjoshi90/coref, minimize.py).
+
+    A word of Arabic has other forms behind its text, as in "text#form#form"; marks that end a
+    sentence of speech have a slash before them.
+    """
+    if language == "arabic":
+        word = word.partition("#")[0] or word
+    return word[1:] if word in ("/.", "/?") else word
+
+
 def format_document(document: Document) -> str:
     """Return a document as columns, which `read_documents` and the reference scorer read.
 

@@ -33,7 +33,7 @@ from longspan.metrics import Metric
 from longspan.metrics.coreference import COUNTS, Mention
 from longspan.shapes import Bool, Float, Int
 from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split
-from longspan.tasks.batching import PAD_TO_MULTIPLE_OF, text_inputs
+from longspan.tasks.batching import pad_windows, text_inputs
 from longspan.tasks.documents import conll
 from longspan.tasks.documents.conll import Document, PublishedSplit
 from longspan.tasks.example_writer import ExampleWriter, load_details
@@ -43,7 +43,7 @@ from longspan.tasks.pieces import PieceTask, PieceVocabulary, vocabulary_setting
 from longspan.tasks.registry import register
 from longspan.tasks.scoring import IGNORE
 
-NO_SENTENCE = -1  # number of special tokens' sentence
+NO_SENTENCE = -1  # number of special tokens' sentence and word
 
 
 class Window(NamedTuple):
@@ -52,7 +52,7 @@ class Window(NamedTuple):
     Attributes:
         ids: token ids, (T,).
         sentences: number of the sentence of each token in its document, or `NO_SENTENCE`.
-        words: number of the word of each token in its document; 0 at special tokens.
+        words: number of the word of each token in its document, or `NO_SENTENCE`.
     """
 
     ids: np.ndarray
@@ -66,9 +66,11 @@ class DocumentEncoder:
 
     Attributes:
         tokenizer: tokenizer of the words.
+        language: language of the words.
     """
 
     tokenizer: WordPieceTokenizer
+    language: str = "english"
 
     def store(self, document: Document) -> tuple[np.ndarray, dict[str, Any]]:
         """Return the ids of all words, and what else is known of the document, as JSON.
@@ -77,7 +79,8 @@ class DocumentEncoder:
         sentence (`sentences`), the number of the speaker of each word (`speakers`), and clusters.
         """
         words = [word for sentence in document.sentences for word in sentence]
-        encoded = self.tokenizer.encode_texts([f" {word}" for word in words])
+        texts = [f" {conll.read_word(word, self.language)}" for word in words]
+        encoded = self.tokenizer.encode_texts(texts)
         unknown = np.array([self.tokenizer.fast.unk_token_id or 0], self.tokenizer.dtype)
         encoded = [ids if len(ids) else unknown for ids in encoded]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(document.speakers))}
@@ -129,7 +132,7 @@ class DocumentEncoder:
         return Window(
             ids=np.concatenate((before, ids, after)),
             sentences=np.pad(sentences, around, constant_values=NO_SENTENCE),
-            words=np.pad(words, around),
+            words=np.pad(words, around, constant_values=NO_SENTENCE),
         )
 
 
@@ -346,29 +349,30 @@ class Coreference(PieceTask):
             for ids, details in documents
         ]
         sizes = [sum(int((x.sentences >= 0).sum()) for x in windows) for windows in all_windows]
-        mentions = [
-            token_spans(details, size) for (_, details), size in zip(documents, sizes, strict=True)
-        ]
+        mentions = [token_spans(x, size) for (_, x), size in zip(documents, sizes, strict=True)]
         targets = np.full((len(rows), max(1, *map(len, mentions)), 3), IGNORE, np.int64)
         for row_targets, spans in zip(targets, mentions, strict=True):
             row_targets[: len(spans)] = np.array(spans).reshape(-1, 3)
-        ids, is_real, features = self._pad(all_windows)
-        for row, (_, details) in enumerate(documents):
-            features[row, ..., 2] = np.array([0, *details["speakers"]])[features[row, ..., 1]]
-            features[row, ..., 3] = GENRES.index(details["genre"])
-        features[..., 1] -= 1
-        inputs = text_inputs(torch.from_numpy(ids), is_real)
-        sentences, words, speakers, genres = torch.from_numpy(features).unbind(-1)
+        ids, sentences, words = (
+            pad_windows([[x[part] for x in y] for y in all_windows], self.length, NO_SENTENCE)
+            for part in range(3)
+        )
+        # The last of the numbers is that of special tokens.
+        speakers = [
+            np.append(x["speakers"], 0)[y] for (_, x), y in zip(documents, words, strict=True)
+        ]
+        inputs = text_inputs(torch.from_numpy(ids.clip(min=0)), ids >= 0)
+        sentence_ids = torch.from_numpy(sentences)
         if options.global_tokens != "none":
-            mask = self._global_tokens(inputs["attention_mask"], sentences)
+            mask = self._global_tokens(inputs["attention_mask"], sentence_ids)
             inputs["global_attention_mask"] = mask
         return Batch(
             inputs={
                 **inputs,
-                "sentence_ids": sentences,
-                "word_ids": words,
-                "speaker_ids": speakers,
-                "genre_ids": genres.flatten(1)[:, 0],
+                "sentence_ids": sentence_ids,
+                "word_ids": torch.from_numpy(words),
+                "speaker_ids": torch.from_numpy(np.stack(speakers)),
+                "genre_ids": torch.from_numpy(examples.labels[rows].astype(np.int64)),
             },
             targets=torch.from_numpy(targets),
             rows=torch.from_numpy(rows),
@@ -448,7 +452,7 @@ class Coreference(PieceTask):
 
     @functools.cached_property
     def _encoder(self) -> DocumentEncoder:
-        return DocumentEncoder(self.tokenizer)
+        return DocumentEncoder(self.tokenizer, self.options.language)
 
     def _write(self, document: conll.Document, writer: ExampleWriter, counts: Counter[str]) -> None:
         if document.genre not in GENRES:
@@ -469,19 +473,3 @@ class Coreference(PieceTask):
             return is_global
         begins = (sentences >= 0) & (sentences != sentences.roll(1, -1))
         return is_global | (begins & (begins.cumsum(-1) <= self.options.boundaries))
-
-    def _pad(self, all_windows: list[list[Window]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return ids and mask (B, W, T), and features (B, W, T, 4): sentence, 1 + word, zeros."""
-        longest = max(len(window.ids) for windows in all_windows for window in windows)
-        rounded = -(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
-        shape = (len(all_windows), max(map(len, all_windows)), min(rounded, self.length))
-        ids, is_real = np.zeros(shape, np.int64), np.zeros(shape, bool)
-        features = np.zeros((*shape, 4), np.int64)
-        features[..., 0] = NO_SENTENCE
-        for row, windows in enumerate(all_windows):
-            for number, window in enumerate(windows):
-                place = (row, number, slice(len(window.ids)))
-                ids[place], is_real[place] = window.ids, True
-                features[(*place, 0)] = window.sentences
-                features[(*place, 1)] = window.words + (window.sentences >= 0)
-        return ids, is_real, features

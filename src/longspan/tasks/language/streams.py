@@ -152,6 +152,10 @@ class StreamTask(Task):
         """Return the number of segments, or windows, of a split."""
         return len(self.segments(split))
 
+    def sequence_lengths(self, split: Split) -> dict[str, np.ndarray]:
+        """Return the tokens of each segment, or window, of a split."""
+        return {"tokens": self.segments(split).lengths}
+
     def segments(self, split: Split) -> Segments:
         """Return the segments of a split, or its sliding windows."""
         if split not in self._segments:

@@ -20,9 +20,10 @@ from torch import Tensor
 
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.errors import OptionError
-from longspan.shapes import Bool, Float, Int
+from longspan.shapes import Bool, Int
 from longspan.tasks.questions.mentions import Span, find_mentions
 from longspan.tasks.scoring import IGNORE
+from longspan.words import characters_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,9 +173,23 @@ class QuestionEncoder:
         while not is_encoded or not (self._is_whole or len(self._tokens) > room):
             part = text[: _last_space(text, size)]
             self._document, self._is_whole = text, len(part) == len(text)
-            self._tokens, self._offsets = self.tokenizer.encode_spans(part)
+            self._tokens, offsets = self.tokenizer.encode_spans(part)
+            self._offsets = _add_marks(offsets, part)
             is_encoded, size = True, 2 * size
         return self._tokens[:room], self._offsets[:room], len(self._tokens) > room
+
+
+def _add_marks(offsets: np.ndarray, text: str) -> np.ndarray:
+    """Return the characters of each token, with the marks behind it that no token has.
+
+    Tokenizers that strip accents drop them, as vowel signs of Hindi and decomposed accents.
+    """
+    offsets, is_mark = offsets.copy(), characters_of("M").__contains__
+    following = np.append(offsets[1:, 0], len(text))
+    for token in np.flatnonzero(offsets[:, 1] < following):
+        gap = text[offsets[token, 1] : following[token]]
+        offsets[token, 1] += len([*itertools.takewhile(is_mark, gap)])
+    return offsets
 
 
 def cut_out(context: str, offsets: np.ndarray, start: int, end: int) -> str:
@@ -255,7 +270,6 @@ def _outcome(question: Question, is_marked: bool, is_cut: bool) -> Outcome:
     return "behind_cut" if is_cut and has_answer else "not_in_context"
 
 
-SpanLogits = Float[Tensor, "B 2 T"]
 Targets = Int[Tensor, "B T"]
 
 
@@ -282,26 +296,6 @@ def in_document(targets: Targets) -> Bool[Tensor, "B T"]:
 def has_bit(targets: Targets, bit: int) -> Bool[Tensor, "B T"]:
     """Return which tokens of the document have any of the bits of a class."""
     return in_document(targets) & (targets & bit > 0)
-
-
-def predicted_spans(
-    logits: SpanLogits, targets: Targets, *, max_length: int
-) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
-    """Return the first and last token of the best answer of each example.
-
-    Both are among the tokens where an answer may be.
-
-    Args:
-        logits: scores of first and last tokens.
-        targets: targets of the batch.
-        max_length: maximum number of tokens of an answer.
-    """
-    # The models import transformers, which lists of tasks do not need.
-    from longspan.models.heads.question_answering import best_spans
-
-    start, end = logits.float().unbind(1)
-    spans = best_spans(start, end, in_document(targets), max_length=max_length)
-    return spans.start, spans.end
 
 
 def question_mask(targets: Targets) -> Bool[Tensor, "B T"]:

@@ -34,7 +34,7 @@ from longspan.files import write_json
 from longspan.tasks.base import Split, Task
 from longspan.tasks.imported import ImportedTask, make_task, makes_tasks
 from longspan.tasks.questions.encoding import Question, join_passages
-from longspan.tasks.questions.mentions import Span, find_mentions
+from longspan.tasks.questions.mentions import IN_WORD, Span, find_mentions
 from longspan.tasks.questions.squad import (
     PASSAGE_SEPARATOR,
     AnswerOptions,
@@ -229,11 +229,17 @@ def _read_marked(table: Table, columns: QuestionColumns, counts: Counter[str]) -
 
 
 def _places(answer: str, context: str) -> list[Span]:
-    """Return the places of an answer, as words, or else as text, as in scripts without spaces."""
+    """Return the places of an answer, as words, or else as text, as in scripts without spaces.
+
+    Mentions lack the articles of English. These are other words elsewhere, as in "an der Spree", so
+    text that equals the answer is marked whole.
+    """
     if not answer:
         return []
-    found = [(x.start(), x.end()) for x in re.finditer(re.escape(answer), context)]
-    return find_mentions(context, [answer]) or found
+    text, mentions = re.escape(answer), find_mentions(context, [answer])
+    equal = [x.span() for x in re.finditer(f"(?<!{IN_WORD}){text}(?!{IN_WORD})", context)]
+    others = [(a, b) for a, b in mentions if not any(x <= a and b <= y for x, y in equal)]
+    return sorted(equal + others) or [x.span() for x in re.finditer(text, context)]
 
 
 def _assign(

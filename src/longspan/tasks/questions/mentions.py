@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from longspan.metrics.answers import TRIVIAQA_PUNCTUATION, normalize_triviaqa_answer
 
-_WORD = re.compile(rf"[^\s{re.escape(TRIVIAQA_PUNCTUATION)}]+")
+IN_WORD = rf"[^\s{re.escape(TRIVIAQA_PUNCTUATION)}]"  # pattern of a character of a word
+_WORD = re.compile(f"{IN_WORD}+")
 
 Span = tuple[int, int]  # first character, and the one after the last
 

@@ -43,7 +43,7 @@ from longspan.tasks.questions.encoding import (
     bit_labels,
     boundary_mask,
     cut_out,
-    predicted_spans,
+    in_document,
     question_mask,
 )
 from longspan.tasks.scoring import statistics_of_mean
@@ -260,16 +260,18 @@ class QuestionData(PieceTask, Generic[Q]):
         targets: Int[Tensor, "B T"],
     ) -> list[tuple[dict[str, Any], str]]:
         """Return the details of each example, and the text of the best answer."""
-        starts, ends = predicted_spans(logits, targets, max_length=self.options.answer_length)
+        # The models import transformers, which lists of tasks do not need.
+        from longspan.models.heads.question_answering import best_spans
+
+        starts, ends = logits.float().unbind(1)
+        length = self.options.answer_length
+        spans = best_spans(starts, ends, in_document(targets), max_length=length)
         firsts = question_mask(targets).sum(1)
-        places = zip(
-            rows.tolist(), (starts - firsts).tolist(), (ends - firsts).tolist(), strict=True
-        )
+        sides = ((side - firsts).tolist() for side in (spans.start, spans.end))
         answers = []
-        for row, start, end in places:
+        for row, *span in zip(rows.tolist(), *sides, strict=True):
             details = self.load_details(split, row)
-            text = cut_out(details["context"], details["offsets"], start, end)
-            answers.append((details, text))
+            answers.append((details, cut_out(details["context"], details["offsets"], *span)))
         return answers
 
     def _is_kept(self, split: Split, encoded: EncodedQuestion, report: Report) -> bool:

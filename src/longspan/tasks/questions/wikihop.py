@@ -34,7 +34,7 @@ from longspan.data.store import Examples
 from longspan.errors import DataError, MissingSourceError, OptionError
 from longspan.shapes import Float, Int
 from longspan.tasks.base import SPLITS, Batch, ProgressCallback, Split
-from longspan.tasks.batching import PAD_TO_MULTIPLE_OF, text_inputs
+from longspan.tasks.batching import pad_windows, text_inputs
 from longspan.tasks.example_writer import ExampleWriter, load_details
 from longspan.tasks.grouping import Grouping
 from longspan.tasks.info import TaskInfo, published_scores
@@ -66,7 +66,7 @@ class CandidateQuestion:
     Attributes:
         id: identifier of the question in its data set.
         text: the question: a relation, such as "country_of_citizenship", and an entity.
-        candidates: answers to choose from.
+        candidates: answers to choose from, as published: an official evaluation compares them.
         documents: texts that tell the right one.
         answer: index of the right candidate.
     """
@@ -139,14 +139,14 @@ def join_punctuation(text: str) -> str:
 def _read_question(record: Any, where: str) -> CandidateQuestion:
     name = field(record, "id", str, where)
     candidates = _texts(record, "candidates", where)
-    answer = join_punctuation(field(record, "answer", str, where))
+    answer = field(record, "answer", str, where)
     if answer not in candidates:
         raise DataError(f"{where} ({name}): the answer {answer!r} is none of the candidates")
     return CandidateQuestion(
         id=name,
         text=join_punctuation(field(record, "query", str, where)),
         candidates=candidates,
-        documents=_texts(record, "supports", where),
+        documents=tuple(map(join_punctuation, _texts(record, "supports", where))),
         answer=candidates.index(answer),
     )
 
@@ -155,13 +155,13 @@ def _texts(record: Any, name: str, where: str) -> tuple[str, ...]:
     texts = field(record, name, list, where)
     if not texts or not all(isinstance(text, str) for text in texts):
         raise DataError(f"{where}: field {name!r} must be a list of texts, got {texts!r:.80}")
-    return tuple(map(join_punctuation, texts))
+    return tuple(texts)
 
 
 GlobalTokens = Literal["candidates", "boundaries", "first", "none"]
 _MOST_CANDIDATES = 79  # of a published question
 _MOST_BOUNDARIES = 64  # documents of a window that may be marked; published questions have fewer
-_ABSENT = -1  # position of a candidate that an example does not have
+_ABSENT = -1  # id of padding; position of a candidate that an example does not have
 _SHUFFLING = 1  # purpose of the random numbers of a batch
 _LABELS = ("one window", "several windows", "cut")
 _SHOWN = 400  # characters of the documents
@@ -327,7 +327,8 @@ class WikiHop(PieceTask):
             for number, (question, split) in enumerate(zip(questions, splits, strict=True)):
                 if number % 100 == 0:
                     progress(f"encoding WikiHop ({part})", number, len(questions))
-                stored = encoder.store(question.text, question.candidates, question.documents)
+                candidates = [join_punctuation(text) for text in question.candidates]
+                stored = encoder.store(question.text, candidates, question.documents)
                 writers[split].add(question.answer, question.details, tokens=stored)
                 sizes[split].append((len(question.candidates), len(question.documents)))
         return BuildOutput(
@@ -423,19 +424,12 @@ class WikiHop(PieceTask):
 
     def _pad(self, all_windows: list[Windows]) -> dict[str, Tensor]:
         """Return windows, as wide as the longest one, rounded up, and their candidates."""
-        longest = max(len(text) for windows in all_windows for text in windows.texts)
-        rounded = -(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
-        most = max(len(windows.texts) for windows in all_windows)
-        shape = (len(all_windows), most, min(rounded, self.length))
-        ids, lengths = np.zeros(shape, np.int64), np.zeros((*shape[:2], 1), np.int64)
+        ids = pad_windows([windows.texts for windows in all_windows], self.length, _ABSENT)
         positions = np.full((len(all_windows), self.options.candidates), _ABSENT, np.int64)
-        for row, windows in enumerate(all_windows):
-            positions[row, : len(windows.positions)] = windows.positions
-            for number, text in enumerate(windows.texts):
-                ids[row, number, : len(text)] = text
-                lengths[row, number] = len(text)
-        is_real = np.arange(shape[2]) < lengths
-        inputs = text_inputs(torch.from_numpy(ids), is_real)
+        for line, windows in zip(positions, all_windows, strict=True):
+            line[: len(windows.positions)] = windows.positions
+        is_real = ids != _ABSENT
+        inputs = text_inputs(torch.from_numpy(ids.clip(min=0)), is_real)
         inputs["candidate_positions"] = torch.from_numpy(positions)
         if self.options.global_tokens != "none":
             is_global = self._global_tokens(all_windows, is_real)

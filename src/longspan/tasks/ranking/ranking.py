@@ -27,7 +27,13 @@ from longspan.metrics.ranking import CUTOFFS, RANKING_METRICS, cutoff, ranking_s
 from longspan.shapes import Float, Int
 from longspan.tasks.base import Batch, Grouping, ProgressCallback, Split
 from longspan.tasks.batching import RankedDocuments, evaluation_rows, pad_sequences, text_inputs
-from longspan.tasks.encoded_text import EncodedTextTask, EncodingOptions, count_unknown, encode_text
+from longspan.tasks.encoded_text import (
+    EncodedTextTask,
+    EncodingOptions,
+    count_unknown,
+    describe_cut,
+    encode_text,
+)
 from longspan.tasks.global_tokens import mark_global_tokens
 from longspan.tasks.grouping import group_by_quantiles
 from longspan.tasks.ranking.bm25 import Bm25
@@ -172,6 +178,14 @@ class RankingTask(EncodedTextTask):
     def rule_scores(self, split: Split) -> dict[str, float]:
         """Return the main metric of the ranking of BM25, computed when the data set was built."""
         return {name: self.facts["bm25"][split][self.options.metric] for name in self.rule_names}
+
+    @property
+    def build_notes(self) -> list[str]:
+        """Number of documents, and of queries, that were cut to their lengths."""
+        cut, length = self.facts["cut"], self.options.query_length
+        queries = sum(count for name, count in cut.items() if name != DOCUMENTS)
+        notes = describe_cut("document|documents", cut[DOCUMENTS], self.length)
+        return notes + describe_cut("query|queries", queries, length)
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids of a new query, cut to its length; requires an open task."""
