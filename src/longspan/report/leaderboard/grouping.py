@@ -22,6 +22,7 @@ from longspan.wording import device_text
 Data = tuple[str, int, str]  # task, version and checksum: scores on equal data are comparable
 T = TypeVar("T")
 Group = tuple[list[Result], list[Failure]]  # runs of one row
+_NAMED = {ROW, VARIANT, "budget", "start.checkpoint"}  # overrides named elsewhere
 BUDGETS = {  # quantity and smallest unit
     "seconds": ("training time", "s"),
     "flops": ("training FLOPs", ""),
@@ -227,17 +228,23 @@ def _overrides(group: Group, *, with_options: bool = True) -> str:
     return list_values(overrides)
 
 
-def label_rows(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:
+def label_rows(groups: Sequence[Group], tables: Sequence[tuple[str, bool]]) -> list[str]:
     """Return the mechanism or reference row of each, and the settings in which its rows differ.
 
-    A size of the mechanism that a budget has chosen is always named.
+    A size of the mechanism that a budget has chosen is always named, and so are overrides that the
+    row's table, of `shared_overrides`, does not name.
     """
-    settings = [_settings(group) for group in groups]
+    unnamed = [
+        set() if _overrides(group) == table else {*first_run(group).overrides} - _NAMED
+        for group, (table, _) in zip(groups, tables, strict=True)
+    ]
+    runs_by_row = [[*finished, *lost] for finished, lost in groups]
+    settings = [_settings(runs) for runs in runs_by_row]
     names = []
-    for group, row_settings in zip(groups, settings, strict=True):
+    for group, row_settings, lone in zip(runs_by_row, settings, unnamed, strict=True):
         rivals = [
             other
-            for other, runs in zip(settings, groups, strict=True)
+            for other, runs in zip(settings, runs_by_row, strict=True)
             if runs[0].row_name == group[0].row_name
         ]
         # A record without an option of its mechanism is older than the option, at its default.
@@ -247,12 +254,13 @@ def label_rows(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:
             for key in sorted(row_settings)
             if any(rival.get(key, absent.get(key)) != row_settings[key] for rival in rivals)
             or key in _resolved(group)
+            or key in lone
         ]
         name = group[0].row_name
         names.append(f"{name} ({', '.join(differing)})" if differing else name)
     return [
         f"{name} [{group[0].config_hash[:6]}]" if names.count(name) > 1 else name
-        for name, group in zip(names, groups, strict=True)
+        for name, group in zip(names, runs_by_row, strict=True)
     ]
 
 
