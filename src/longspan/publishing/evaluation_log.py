@@ -15,7 +15,7 @@ from typing import Any
 from longspan.config import flatten
 from longspan.files import atomic_write
 from longspan.metrics import get_metric
-from longspan.results import Result
+from longspan.results import ROW, VARIANT, Result
 
 _SCHEMA_VERSION = "0.2.2"
 NAME = "longspan"
@@ -63,7 +63,7 @@ def evaluation_log(record: Result) -> dict[str, Any]:
         "eval_library": {"name": NAME, "version": record.versions.get(NAME, "unknown")},
         "model_info": {
             "name": record.row_name,
-            "id": f"{NAME}/{record.protocol}-{record.row_name}",
+            "id": _model(record),
             "developer": NAME,
             "additional_details": _details(record),
         },
@@ -78,6 +78,13 @@ def evaluation_log(record: Result) -> dict[str, Any]:
 
 def _benchmark(record: Result) -> str:
     return f"{NAME}-{record.protocol}"
+
+
+def _model(record: Result) -> str:
+    """Return the name of a model, which runs that override the protocol do not share."""
+    name = f"{NAME}/{record.protocol}-{record.row_name}"
+    is_changed = {*record.overrides} - {ROW, VARIANT}
+    return f"{name}-{record.config_hash}" if is_changed else name
 
 
 def _identity(record: Result) -> str:
