@@ -15,7 +15,7 @@ from typing import Any
 from longspan.config import flatten
 from longspan.files import atomic_write
 from longspan.metrics import get_metric
-from longspan.results import ROW, VARIANT, Result
+from longspan.results import Result
 
 _SCHEMA_VERSION = "0.2.2"
 NAME = "longspan"
@@ -83,8 +83,7 @@ def _benchmark(record: Result) -> str:
 def _model(record: Result) -> str:
     """Return the name of a model, which runs that override the protocol do not share."""
     name = f"{NAME}/{record.protocol}-{record.row_name}"
-    is_changed = {*record.overrides} - {ROW, VARIANT}
-    return f"{name}-{record.config_hash}" if is_changed else name
+    return f"{name}-{record.config_hash}" if record.changes else name
 
 
 def _identity(record: Result) -> str:

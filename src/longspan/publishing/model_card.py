@@ -13,7 +13,7 @@ from longspan.report.leaderboard.grouping import list_values
 from longspan.report.output.text import markdown
 from longspan.report.statistics.intervals import Interval
 from longspan.report.tables import one_run
-from longspan.results import ROW, VARIANT, Result
+from longspan.results import Result
 from longspan.tasks import Task
 from longspan.tasks.encoded_text import EncodedTextTask
 
@@ -124,9 +124,8 @@ def _protocol(result: Result) -> str:
     about = [f"Protocol `{result.protocol}`; a score is comparable only under the same protocol."]
     if recipe is not None:
         about += [recipe.summary, f"Source: {recipe.source}.", f"Differences: {recipe.differs}"]
-    overrides = {name: x for name, x in result.overrides.items() if name not in (ROW, VARIANT)}
-    if overrides:
-        about.append(f"The run overrides the protocol: {list_values(overrides)}.")
+    if result.changes:
+        about.append(f"The run overrides the protocol: {list_values(result.changes)}.")
     if result.start is not None:
         source, sha256 = Path(result.start.source).name, result.start.sha256[:12]
         if result.config.start is not None and result.config.start.task is not None:

@@ -11,8 +11,6 @@ from longspan.report.numbers import count
 from longspan.results import (
     BASELINE,
     PARAMETER_TOLERANCE,
-    ROW,
-    VARIANT,
     Failure,
     Result,
     parameter_excess,
@@ -22,7 +20,7 @@ from longspan.wording import device_text
 Data = tuple[str, int, str]  # task, version and checksum: scores on equal data are comparable
 T = TypeVar("T")
 Group = tuple[list[Result], list[Failure]]  # runs of one row
-_NAMED = {ROW, VARIANT, "budget", "start.checkpoint"}  # overrides named elsewhere
+_NAMED = {"budget", "start.checkpoint"}  # overrides that labels leave out
 BUDGETS = {  # quantity and smallest unit
     "seconds": ("training time", "s"),
     "flops": ("training FLOPs", ""),
@@ -218,8 +216,8 @@ def _overrides(group: Group, *, with_options: bool = True) -> str:
     """Return the overrides of a row as text; the budget is named by the leaderboard."""
     overrides = {
         name: value
-        for name, value in first_run(group).overrides.items()
-        if name not in (ROW, VARIANT, "budget")
+        for name, value in first_run(group).changes.items()
+        if name != "budget"
         and (with_options or not {"mechanism", "evaluation"} & set(name.split(".")[:-1]))
     }
     # Rows of several checkpoints are compared with each other, not with those from scratch.
@@ -235,7 +233,7 @@ def label_rows(groups: Sequence[Group], tables: Sequence[tuple[str, bool]]) -> l
     row's table, of `shared_overrides`, does not name.
     """
     unnamed = [
-        set() if _overrides(group) == table else {*first_run(group).overrides} - _NAMED
+        set() if _overrides(group) == table else {*first_run(group).changes} - _NAMED
         for group, (table, _) in zip(groups, tables, strict=True)
     ]
     runs_by_row = [[*finished, *lost] for finished, lost in groups]
@@ -280,7 +278,7 @@ def _settings(runs: Sequence[Result | Failure]) -> dict[str, str]:
             **run.config.mechanism.options,
             **_resolved([run]),
             **evaluation,
-            **{name: x for name, x in run.overrides.items() if name not in (ROW, VARIANT)},
+            **run.changes,
         }
         for name, value in row_values.items():
             values.setdefault(name, set()).add(value_text(value))
@@ -304,9 +302,8 @@ def notes_of(
     if first.reference is not None:
         notes.append("Not ranked: a reference row of the protocol, not a mechanism.")
     notes += _other_data(runs, places)
-    overrides = {name: x for name, x in first.overrides.items() if name not in (ROW, VARIANT)}
-    if overrides and not is_ranked:
-        notes.append(f"Not ranked; it overrides the protocol: {list_values(overrides)}.")
+    if first.changes and not is_ranked:
+        notes.append(f"Not ranked; it overrides the protocol: {list_values(first.changes)}.")
     notes += _evaluation(runs)
     if any(run.selected_on == "test" for run in runs):
         notes.append("Checkpoint selected on test: the score is optimistic.")
