@@ -42,18 +42,25 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List records."""
+    from longspan.report.leaderboard.grouping import list_values
     from longspan.results import load_results
 
-    rows = [_row(record) for record in load_results(folders or [RUNS])]
+    records = load_results(folders or [RUNS])
+    rows = [_row(record) for record in records]
     if as_json:
         print_json(rows)
         return
-    names = ("protocol", "task", "row_name", "seed", "test", "config_hash", "date", "code")
+    names = ("protocol", "task", "row", "seed", "test", "config_hash", "date", "code")
     shown = [
-        {**row, "test": _format_outcome(row["test"], row["metric"]), "date": row["date"][:10]}
-        for row in rows
+        {
+            **row,
+            "row": f"{x.row_name} ({list_values(x.changes)})" if x.changes else x.row_name,
+            "test": _format_outcome(row["test"], row["metric"]),
+            "date": row["date"][:10],
+        }
+        for x, row in zip(records, rows, strict=True)
     ]
-    headings = [name.removesuffix("_name").removeprefix("config_") for name in names]
+    headings = [name.removeprefix("config_") for name in names]
     cells = ([_printable(row[name]) for name in names] for row in shown)
     print_table(headings, cells, whole=("hash", "date"))
 
