@@ -236,7 +236,7 @@ def label_rows(groups: Sequence[Group], tables: Sequence[tuple[str, bool]]) -> l
         set() if _overrides(group) == table else {*first_run(group).changes} - _NAMED
         for group, (table, _) in zip(groups, tables, strict=True)
     ]
-    runs_by_row = [[*finished, *lost] for finished, lost in groups]
+    runs_by_row: list[list[Result | Failure]] = [[*finished, *lost] for finished, lost in groups]
     settings = [_settings(runs) for runs in runs_by_row]
     names = []
     for group, row_settings, lone in zip(runs_by_row, settings, unnamed, strict=True):
