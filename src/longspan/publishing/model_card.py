@@ -124,8 +124,9 @@ def _protocol(result: Result) -> str:
     about = [f"Protocol `{result.protocol}`; a score is comparable only under the same protocol."]
     if recipe is not None:
         about += [recipe.summary, f"Source: {recipe.source}.", f"Differences: {recipe.differs}"]
-    if result.changes:
-        about.append(f"The run overrides the protocol: {list_values(result.changes)}.")
+    # The start has a sentence of its own.
+    if changes := {x: y for x, y in result.changes.items() if x != "start.checkpoint"}:
+        about.append(f"The run overrides the protocol: {list_values(changes)}.")
     if result.start is not None:
         source, sha256 = Path(result.start.source).name, result.start.sha256[:12]
         if result.config.start is not None and result.config.start.task is not None:
