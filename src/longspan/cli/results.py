@@ -42,7 +42,6 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List records."""
-    from longspan.report.leaderboard.grouping import list_values
     from longspan.results import load_results
 
     records = load_results(folders or [RUNS])
@@ -54,7 +53,7 @@ def list_(
     shown = [
         {
             **row,
-            "row": f"{x.row_name} ({list_values(x.changes)})" if x.changes else x.row_name,
+            "row": _label(x.row_name, x.changes),
             "test": _format_outcome(row["test"], row["metric"]),
             "date": row["date"][:10],
         }
@@ -63,6 +62,13 @@ def list_(
     headings = [name.removeprefix("config_") for name in names]
     cells = ([_printable(row[name]) for name in names] for row in shown)
     print_table(headings, cells, whole=("hash", "date"))
+
+
+def _label(row_name: str, overrides: dict[str, Any]) -> str:
+    """Return the name of a row, and what its run overrides."""
+    from longspan.report.leaderboard.grouping import list_values
+
+    return f"{row_name} ({list_values(overrides)})" if overrides else row_name
 
 
 def _row(record: "Result") -> dict[str, Any]:
@@ -214,7 +220,8 @@ def _print_rerun(comparison: "Rerun") -> None:
 
 
 def _cells(difference: "RunDifference") -> list[str]:
-    run = (difference.protocol, difference.task, difference.row_name, difference.seed)
+    label = _label(difference.row_name, difference.overrides)
+    run = (difference.protocol, difference.task, label, difference.seed)
     scores = (_format_outcome(x, difference.metric) for x in (difference.before, difference.after))
     change = ""
     if difference.change is not None and difference.metric is not None:
