@@ -18,6 +18,9 @@ LIMITS = {
     "(../docs/findings.md#how-many-pairs-are-looked-up).",
     "lra-scaled": "Text and ListOps lie at their floors at this size: rows do not exceed the rules "
     "that count tokens, and that read the first operator. Ranks on them say little.",
+    "xiong-small": "Each seed continues a short model of its own, and rows of long_documents have "
+    "other seeds: their means do not compare. [Findings](../docs/findings.md"
+    "#do-blocks-need-overlap-and-global-tokens-in-pretraining) has the seeds apart.",
 }
 
 

@@ -9,6 +9,7 @@ from layer_record import PRECISION, all_conditions, layers, speed_over_full
 
 from longspan.attention import MECHANISMS, Traits, build
 from longspan.catalog import families
+from longspan.report.leaderboard.levels import best_floor
 from longspan.results import BASELINE, Measurement, Result, load_results
 
 ROOT = Path(__file__).parents[1]
@@ -105,14 +106,11 @@ QUESTIONS: dict[str, tuple[Callable[[str], bool], tuple[str, ...]]] = {
 def abilities(results: Iterable[Result]) -> str:
     """Render the scores of the tasks that isolate an ability, where records have them."""
     scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    baselines: dict[str, float] = {}
-    pairs = set()
+    runs: dict[str, list[Result]] = defaultdict(list)
     for result in results:
-        plain = result.protocol == PROTOCOL and not result.overrides and not result.reference
-        if plain and result.task in ABILITIES:
+        if result.protocol == PROTOCOL and not result.overrides and result.task in ABILITIES:
             scores[result.task][result.mechanism].append(result.score())
-            pairs.add(result.config.task.options.get("pairs"))
-            baselines[result.task] = result.scores["test"].majority_baseline or 0.0
+            runs[result.task].append(result)
     text = (
         "Two questions separate mechanisms better than a large task with a small model: does "
         "information from a distant position arrive ([`needle`](tasks/needle.md)), and "
@@ -128,14 +126,13 @@ def abilities(results: Iterable[Result]) -> str:
         if any(name in scores[task] for task in tasks):
             cells = (percent(scores[task][name]) for task in tasks)
             lines.append(f"| {link(name)} | {' | '.join(cells)} |")
-    baseline = " | ".join(percent([baselines[task]]) for task in tasks)
-    lines.append(f"| majority class | {baseline} |")
-    note = f"Test accuracy under `{PROTOCOL}`, mean over seeds."
-    if 2 in pairs:
-        note += (
-            " Recall of two pairs at fixed places does not measure look-up "
-            "([findings](findings.md#what-does-recall-of-eight-pairs-need))."
-        )
+    floors = [best_floor(runs[task], "test") for task in tasks]
+    values = " | ".join(percent([floor.value] if floor else []) for floor in floors)
+    lines.append(f"| without a model | {values} |")
+    note = (
+        f"Test accuracy under `{PROTOCOL}`, mean over seeds; without a model: the best rule, or "
+        "the majority class."
+    )
     return "\n".join([text, "", *lines, "", note, ""])
 
 

@@ -122,12 +122,14 @@ def test_list_names_the_code_that_began_a_run(cli, results):
     ]
 
 
-def test_reference_rows_are_listed_by_name(cli, results):
+def test_reference_rows_are_listed_by_name(cli, results, tmp_path):
     record = load_result(sorted(results.rglob("full-*-0.json"))[0])
     assert record.stem.startswith("full-")
-    dataclasses.replace(record, overrides={"row": "words"}).save(results)
-    out, _ = cli.done("results", "list", results)
-    assert " words " in out
+    dataclasses.replace(record, overrides={"row": "words", "model.norm": "pre"}).save(results)
+    (tmp_path / "empty").mkdir()
+    for command in (["list"], ["diff", tmp_path / "empty"]):
+        out, _ = cli.done("results", *command, results)
+        assert " words (model.norm = pre) " in out
     rows = json.loads(cli("results", "list", results, "--json")[1])
     assert {row["row_name"]: row["mechanism"] for row in rows}["words"] == "full"
 

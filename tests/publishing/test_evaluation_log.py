@@ -1,5 +1,6 @@
 """Logs of Every Eval Ever against a transcription of its schema, version 0.2.2."""
 
+import dataclasses
 import json
 
 import jsonschema
@@ -82,6 +83,14 @@ def test_logs_follow_the_schema_and_hold_the_scores(records):
         details = log["model_info"]["additional_details"]
         assert json.loads(details["training.steps"]) == record.config.training.steps
         assert json.loads(details["seed"]) == record.seed
+
+
+def test_runs_that_override_the_protocol_are_models_of_their_own(records):
+    one = records[0]
+    changed = dataclasses.replace(one, overrides={"model.num_hidden_layers": 0}, config_hash="abc")
+    row = dataclasses.replace(one, overrides={"variant": "full-64"})
+    ids = [evaluation_log(x)["model_info"]["id"] for x in (one, changed, row)]
+    assert ids == ["longspan/smoke-full", "longspan/smoke-full-abc", "longspan/smoke-full-64"]
 
 
 def test_a_record_has_one_path(records, tmp_path):

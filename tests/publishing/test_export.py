@@ -191,7 +191,12 @@ def test_card_has_protocol_scores_and_interval(cli, runs, tmp_path):
     }
     assert "protocol own, 95 % interval" in score.metric_name
     assert "over examples" in score.metric_name
-    for text in ("Protocol `own`", "License of the data: that of the file", result.data_checksum):
+    for text in (
+        "Protocol `own`",
+        "The run overrides the protocol: ",
+        "License of the data: that of the file",
+        result.data_checksum,
+    ):
         assert text in card.content
     assert f"| {100 * result.score():.1f} {100 * expected.low:.1f}" in card.content
 

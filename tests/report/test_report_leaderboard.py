@@ -422,7 +422,7 @@ def test_overridden_rows_are_not_compared():
         for x in records_with_differences()
     ]
     board = build_leaderboard(runs)
-    assert find_row(board, "good").cells[0].placement is None
+    assert find_row(board, "good (training.steps=9)").cells[0].placement is None
     even = find_row(board, "even").cells[0].placement
     assert even.adjusted_p == even.p
 
@@ -451,18 +451,20 @@ def test_rows_with_equal_overrides_are_ranked_among_each_other():
 
 
 @pytest.mark.parametrize(
-    ("overrides", "table"),
+    ("overrides", "table", "label"),
     [
-        ({**SHORT, "mechanism.window": 16}, "training.steps = 9"),
-        ({"mechanism.window": 16}, ""),
-        ({"training.steps": 7}, ""),
+        ({**SHORT, "mechanism.window": 16}, "training.steps = 9", "mechanism.window=16, training."),
+        ({"mechanism.window": 16}, "", "mechanism.window=16"),
+        ({"model.num_hidden_layers": 0}, "", "model.num_hidden_layers=0"),
     ],
 )
-def test_lone_overrides_are_shown_unranked_in_the_nearest_table(overrides, table):
+def test_lone_overrides_are_shown_unranked_in_the_nearest_table(overrides, table, label):
+    """The label names them, since other tables than the leaderboard have no notes."""
     short = [record(name, overrides=SHORT) for name in ("full", "linear")]
     board = build_leaderboard([record("full"), *short, record("local", overrides=overrides)])
     row = next(row for row in board.rows if row.mechanism == "local")
     assert (row.overrides, row.is_ranked, row.overall.placement) == (table, False, None)
+    assert row.label.startswith(f"local ({label}")
     assert "Not ranked; it overrides the protocol" in board.notes[row.notes[0]]
 
 

@@ -58,6 +58,8 @@ def test_overridden_rows_have_the_baseline_of_their_table(quantity):
     }[quantity]
     assert [x.label for x in found] == ["linear", "linear (training.batch_size=8)"]
     assert [x.our_base for x in found] == pytest.approx(values)
+    protocols = ["lra-small", "lra-small with training.batch_size = 8"]
+    assert [x.protocol for x in found] == protocols
 
 
 @pytest.mark.parametrize(("length", "count"), [(1000, 0), (4000, 1), (4300, 0), (None, 1)])

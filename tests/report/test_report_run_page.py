@@ -8,6 +8,7 @@ from report_records import analysis, build_leaderboard, record, with_train
 
 from longspan.report.context import Context
 from longspan.report.output.page import render_page
+from longspan.report.output.text import to_csv
 from longspan.report.sections import RUN_SECTIONS, section_tables
 from longspan.report.tables import one_run
 from longspan.results import Alarm, Slice
@@ -67,8 +68,9 @@ def test_tables_hold_the_values_of_the_record():
     assert origin["commit"] == one.git_commit
     assert origin["data sha256"] == one.data_checksum
     assert origin["version of torch"] == "2.13.0"
-    costs = dict(texts(one_run.cost(board)[0]))
-    assert costs["Memory"] == "1.50 GiB"
+    costs = one_run.cost(board)[0]
+    assert dict(texts(costs))["Memory"] == "1.50 GiB"
+    assert f"Memory,{one.peak_memory}\n" in to_csv([costs])  # unrounded
 
 
 @pytest.mark.parametrize("missing", ["curve", "alarms", "slices"])

@@ -214,7 +214,8 @@ def test_lengths_have_the_test_score_of_the_training_and_no_other_evaluations():
         return cross_evaluation(run, score, evaluated_on=task, length=length, split=split)
 
     evaluations = [
-        *(at(256, 0.8), at(512, 0.7, train=64), at(1024, 0.1, split="train"), at(64, 0.2, pairs=8)),
+        *(at(256, 0.8), at(512, 0.7, train=64, test=10), at(1024, 0.1, split="train")),
+        at(64, 0.2, pairs=8),
         cross_evaluation(run, 0.5),
     ]
     board = build_leaderboard([run])

@@ -44,18 +44,31 @@ def list_(
     """List records."""
     from longspan.results import load_results
 
-    rows = [_row(record) for record in load_results(folders or [RUNS])]
+    records = load_results(folders or [RUNS])
+    rows = [_row(record) for record in records]
     if as_json:
         print_json(rows)
         return
-    names = ("protocol", "task", "row_name", "seed", "test", "config_hash", "date", "code")
+    names = ("protocol", "task", "row", "seed", "test", "config_hash", "date", "code")
     shown = [
-        {**row, "test": _format_outcome(row["test"], row["metric"]), "date": row["date"][:10]}
-        for row in rows
+        {
+            **row,
+            "row": _label(x.row_name, x.changes),
+            "test": _format_outcome(row["test"], row["metric"]),
+            "date": row["date"][:10],
+        }
+        for x, row in zip(records, rows, strict=True)
     ]
-    headings = [name.removesuffix("_name").removeprefix("config_") for name in names]
+    headings = [name.removeprefix("config_") for name in names]
     cells = ([_printable(row[name]) for name in names] for row in shown)
     print_table(headings, cells, whole=("hash", "date"))
+
+
+def _label(row_name: str, overrides: dict[str, Any]) -> str:
+    """Return the name of a row, and what its run overrides."""
+    from longspan.report.leaderboard.grouping import list_values
+
+    return f"{row_name} ({list_values(overrides)})" if overrides else row_name
 
 
 def _row(record: "Result") -> dict[str, Any]:
@@ -207,7 +220,8 @@ def _print_rerun(comparison: "Rerun") -> None:
 
 
 def _cells(difference: "RunDifference") -> list[str]:
-    run = (difference.protocol, difference.task, difference.row_name, difference.seed)
+    label = _label(difference.row_name, difference.overrides)
+    run = (difference.protocol, difference.task, label, difference.seed)
     scores = (_format_outcome(x, difference.metric) for x in (difference.before, difference.after))
     change = ""
     if difference.change is not None and difference.metric is not None:

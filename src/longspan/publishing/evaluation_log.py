@@ -63,7 +63,7 @@ def evaluation_log(record: Result) -> dict[str, Any]:
         "eval_library": {"name": NAME, "version": record.versions.get(NAME, "unknown")},
         "model_info": {
             "name": record.row_name,
-            "id": f"{NAME}/{record.protocol}-{record.row_name}",
+            "id": _model(record),
             "developer": NAME,
             "additional_details": _details(record),
         },
@@ -78,6 +78,12 @@ def evaluation_log(record: Result) -> dict[str, Any]:
 
 def _benchmark(record: Result) -> str:
     return f"{NAME}-{record.protocol}"
+
+
+def _model(record: Result) -> str:
+    """Return the name of a model, which runs that override the protocol do not share."""
+    name = f"{NAME}/{record.protocol}-{record.row_name}"
+    return f"{name}-{record.config_hash}" if record.changes else name
 
 
 def _identity(record: Result) -> str:

@@ -9,6 +9,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from longspan.arena.protocols.base import get, protocol_names
 from longspan.metrics import get_metric
 from longspan.report.leaderboard.build import build_leaderboards
+from longspan.report.leaderboard.grouping import list_values
 from longspan.report.output.text import markdown
 from longspan.report.statistics.intervals import Interval
 from longspan.report.tables import one_run
@@ -123,6 +124,9 @@ def _protocol(result: Result) -> str:
     about = [f"Protocol `{result.protocol}`; a score is comparable only under the same protocol."]
     if recipe is not None:
         about += [recipe.summary, f"Source: {recipe.source}.", f"Differences: {recipe.differs}"]
+    # The start has a sentence of its own.
+    if changes := {x: y for x, y in result.changes.items() if x != "start.checkpoint"}:
+        about.append(f"The run overrides the protocol: {list_values(changes)}.")
     if result.start is not None:
         source, sha256 = Path(result.start.source).name, result.start.sha256[:12]
         if result.config.start is not None and result.config.start.task is not None:

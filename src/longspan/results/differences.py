@@ -30,6 +30,7 @@ class RunDifference:
     mechanism: str
     row_name: str  # name of the reference row, else of the mechanism
     seed: int
+    overrides: dict[str, Any]  # of the protocol by the run before, else by the one after
     metric: str | None  # main metric; None where no run finished
     before: float | str | None  # its value on test, or the kind of a failure
     after: float | str | None
@@ -125,6 +126,7 @@ def _difference(old: Record | None, new: Record | None) -> RunDifference:
         mechanism=runs[0].mechanism,
         row_name=runs[0].row_name,
         seed=runs[0].seed,
+        overrides=runs[0].changes,
         metric=results[-1].metric if results else None,
         before=_outcome(old),
         after=_outcome(new),

@@ -294,6 +294,11 @@ class RunRecord:
         return self.named_row or self.mechanism
 
     @property
+    def changes(self) -> dict[str, Any]:
+        """Overrides of the protocol without the name of the row, which is part of it."""
+        return {name: x for name, x in self.overrides.items() if name not in (ROW, VARIANT)}
+
+    @property
     def own_files(self) -> list[str]:
         """Files that define the run and that the commit lacks, as of `CodeVersion`."""
         return self.code_version.own_files

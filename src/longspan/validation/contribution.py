@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from longspan.files import file_sha256
-from longspan.results import BASELINE, ROW, VARIANT, Result
+from longspan.results import BASELINE, Result
 from longspan.results.commands import arena_command
 from longspan.validation.across import Files
 from longspan.validation.findings import Finding, RecordFile
@@ -56,7 +56,7 @@ def _check_settings(files: Files) -> Iterator[Finding]:
 def _check_record(file: RecordFile[Result]) -> Iterator[Finding]:
     """Require the recipe, the scores of the examples and a commit that can be had again."""
     record = file.record
-    if changed := sorted(x for x in record.overrides if x not in (ROW, VARIANT)):
+    if changed := sorted(record.changes):
         remedy = f"run it without --set, or offer a protocol whose recipe it is ({changed[0]})"
         yield file.finding("overrides", ", ".join(changed), "the recipe of the protocol", remedy)
     if record.example_scores is None:

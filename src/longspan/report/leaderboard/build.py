@@ -68,7 +68,7 @@ def _build(runs: list[Result], failed: list[Failure]) -> Leaderboard:
         for group, (_, is_ranked) in zip(groups, tables, strict=True)
     ]
     notes = sorted({note for row_notes in notes_by_row for note in row_notes})
-    labels = grouping.label_rows([[*finished, *lost] for finished, lost in groups])
+    labels = grouping.label_rows(groups, tables)
     outcomes = [_outcomes(group, tasks, places) for group in groups]
     pooled = _pool_tables(outcomes, tables)
     rows = []

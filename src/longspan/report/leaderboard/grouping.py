@@ -11,8 +11,6 @@ from longspan.report.numbers import count
 from longspan.results import (
     BASELINE,
     PARAMETER_TOLERANCE,
-    ROW,
-    VARIANT,
     Failure,
     Result,
     parameter_excess,
@@ -22,6 +20,7 @@ from longspan.wording import device_text
 Data = tuple[str, int, str]  # task, version and checksum: scores on equal data are comparable
 T = TypeVar("T")
 Group = tuple[list[Result], list[Failure]]  # runs of one row
+_NAMED = {"budget", "start.checkpoint"}  # overrides that labels leave out
 BUDGETS = {  # quantity and smallest unit
     "seconds": ("training time", "s"),
     "flops": ("training FLOPs", ""),
@@ -217,8 +216,8 @@ def _overrides(group: Group, *, with_options: bool = True) -> str:
     """Return the overrides of a row as text; the budget is named by the leaderboard."""
     overrides = {
         name: value
-        for name, value in first_run(group).overrides.items()
-        if name not in (ROW, VARIANT, "budget")
+        for name, value in first_run(group).changes.items()
+        if name != "budget"
         and (with_options or not {"mechanism", "evaluation"} & set(name.split(".")[:-1]))
     }
     # Rows of several checkpoints are compared with each other, not with those from scratch.
@@ -227,17 +226,23 @@ def _overrides(group: Group, *, with_options: bool = True) -> str:
     return list_values(overrides)
 
 
-def label_rows(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:
+def label_rows(groups: Sequence[Group], tables: Sequence[tuple[str, bool]]) -> list[str]:
     """Return the mechanism or reference row of each, and the settings in which its rows differ.
 
-    A size of the mechanism that a budget has chosen is always named.
+    A size of the mechanism that a budget has chosen is always named, and so are overrides that the
+    row's table, of `shared_overrides`, does not name.
     """
-    settings = [_settings(group) for group in groups]
+    unnamed = [
+        set() if _overrides(group) == table else {*first_run(group).changes} - _NAMED
+        for group, (table, _) in zip(groups, tables, strict=True)
+    ]
+    runs_by_row: list[list[Result | Failure]] = [[*finished, *lost] for finished, lost in groups]
+    settings = [_settings(runs) for runs in runs_by_row]
     names = []
-    for group, row_settings in zip(groups, settings, strict=True):
+    for group, row_settings, lone in zip(runs_by_row, settings, unnamed, strict=True):
         rivals = [
             other
-            for other, runs in zip(settings, groups, strict=True)
+            for other, runs in zip(settings, runs_by_row, strict=True)
             if runs[0].row_name == group[0].row_name
         ]
         # A record without an option of its mechanism is older than the option, at its default.
@@ -247,12 +252,13 @@ def label_rows(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:
             for key in sorted(row_settings)
             if any(rival.get(key, absent.get(key)) != row_settings[key] for rival in rivals)
             or key in _resolved(group)
+            or key in lone
         ]
         name = group[0].row_name
         names.append(f"{name} ({', '.join(differing)})" if differing else name)
     return [
         f"{name} [{group[0].config_hash[:6]}]" if names.count(name) > 1 else name
-        for name, group in zip(names, groups, strict=True)
+        for name, group in zip(names, runs_by_row, strict=True)
     ]
 
 
@@ -272,7 +278,7 @@ def _settings(runs: Sequence[Result | Failure]) -> dict[str, str]:
             **run.config.mechanism.options,
             **_resolved([run]),
             **evaluation,
-            **{name: x for name, x in run.overrides.items() if name not in (ROW, VARIANT)},
+            **run.changes,
         }
         for name, value in row_values.items():
             values.setdefault(name, set()).add(value_text(value))
@@ -296,9 +302,8 @@ def notes_of(
     if first.reference is not None:
         notes.append("Not ranked: a reference row of the protocol, not a mechanism.")
     notes += _other_data(runs, places)
-    overrides = {name: x for name, x in first.overrides.items() if name not in (ROW, VARIANT)}
-    if overrides and not is_ranked:
-        notes.append(f"Not ranked; it overrides the protocol: {list_values(overrides)}.")
+    if first.changes and not is_ranked:
+        notes.append(f"Not ranked; it overrides the protocol: {list_values(first.changes)}.")
     notes += _evaluation(runs)
     if any(run.selected_on == "test" for run in runs):
         notes.append("Checkpoint selected on test: the score is optimistic.")

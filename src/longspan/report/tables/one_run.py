@@ -129,11 +129,12 @@ def cost(board: Leaderboard) -> list[Table]:
     (line,) = (line for line in task_rows(board) if line.runs)
     entries = [(column, column.entry(line)) for column in columns.COST]
     pairs = [
-        (column.name, entry.text)
+        (column.name, entry)
         for column, entry in entries
         if entry.value is not None and column not in (columns.MECHANISM, columns.TASK)
     ]
-    pairs.append(("Training steps", f"{_only_run(board).steps:,}"))
+    steps = _only_run(board).steps
+    pairs.append(("Training steps", Entry(value=steps, text=f"{steps:,}")))
     return [make_table("run-cost", "Cost", columns.PAIR, pairs)]
 
 

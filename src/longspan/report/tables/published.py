@@ -220,7 +220,7 @@ def _row_comparisons(
                 published=figure,
                 published_base=base,
                 label=row.label,
-                protocol=board.title,
+                protocol=f"{board.title} with {row.overrides}" if row.overrides else board.title,
                 ours=value,
                 interval=interval_text(cell.interval, column.metric)
                 if is_main and cell.interval

@@ -20,13 +20,15 @@ from longspan.results.differences import differing_values
 
 STATE = "state"  # swept in place of an option: bytes of the decoding state
 _DATA = "data sha256"
+_SIZES = {"train", "validation", "test"}  # numbers of examples
 ABOUT = (
     "Mean test score over seeds of runs that differ in one option. Runs that differ in other "
     "options are other groups, those of other options of the mechanism other rows."
 )
 LENGTHS = (
     "Mean test score over seeds. Each model was trained at one length and is evaluated at others, "
-    "without further training; other options are those of the training."
+    "without further training; other options are those of the training, but for numbers of "
+    "examples."
 )
 
 
@@ -159,7 +161,7 @@ def length_points(board: Leaderboard, evaluations: Sequence[CrossEvaluation]) ->
     at_lengths = [
         x
         for x in sorted(evaluations, key=lambda x: x.score.num_examples)  # the largest sample
-        if x.split == "test" and {*x.changed_options} - {"train", "validation"} == {"length"}
+        if x.split == "test" and {*x.changed_options} - _SIZES == {"length"}
     ]
     points = []
     columns = range(len(board.columns))
