@@ -247,6 +247,7 @@ class Coreference(PieceTask):
     class_names = GENRES
     info = TaskInfo(
         name="coreference",
+        version=2,
         title="Coreference (OntoNotes)",
         summary="Find the mentions in a document that are the same entity.",
         source=f"CoNLL-2012, Pradhan et al. 2012, {conll.URL}, from OntoNotes 5 (LDC2013T19)",

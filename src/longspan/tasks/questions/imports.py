@@ -340,6 +340,7 @@ def _make(folder: Path, description: QuestionsDescription) -> type[Task]:
         folder,
         description,
         description.files[SPLITS[TRAIN]],
+        version=2,
         summary="Mark the answer to a question in a document.",
         num_classes=Squad.info.num_classes,
         metrics=Squad.info.metrics,

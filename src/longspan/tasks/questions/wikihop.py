@@ -252,6 +252,7 @@ class WikiHop(PieceTask):
     rules = (_BY_RELATION,)
     info = TaskInfo(
         name="wikihop",
+        version=2,
         title="WikiHop",
         summary="Choose the answer to a question among candidates, from several documents.",
         source=f"QAngaroo 1.1, Welbl et al. 2018, {URL}",
