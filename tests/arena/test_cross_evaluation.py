@@ -246,7 +246,8 @@ def test_command_saves_prints_and_reports_evaluation(cli, trained):
     )
     # Of a sample and the whole split, the whole split.
     (row,) = out.splitlines()[1:]
-    assert row.startswith("local,listops,listops,")
+    assert row.startswith('"local (model.')
+    assert '",listops,listops,' in row
     assert row.split(",")[-3:] == ["30", "30", "1"]
     found = cli("eval", record, "--task", "recall", *flags[:4])
     check_rejected(found, "cannot be evaluated on recall")
