@@ -328,6 +328,22 @@ def test_folder_of_a_tokenizer_is_no_part_of_the_identity(toys, record, tmp_path
     assert len({run.hash for run in (runs[0], *chosen)}) == 3
 
 
+def test_equal_weights_with_other_windows_are_other_runs(trained, record, tmp_path):
+    """The second one was taken for the first under an earlier recipe, and refused."""
+    windows, paths = [], elsewhere(trained, tmp_path)
+    for window in (3, 5):
+        copy = tmp_path / f"window-{window}"
+        shutil.copytree(best(record), copy)
+        config = json.loads((copy / "config.json").read_text())
+        config["attention_options"]["window"] = window
+        (copy / "config.json").write_text(json.dumps(config))
+        result = finetune(copy, LABELS, paths, choices=RunChoices(changes=SMALL))
+        windows.append(result.config.mechanism.options["window"])
+    assert windows == [3, 5]
+    longer = RunChoices(changes={**SMALL, "training.steps": 4, "training.evaluate_every": 4})
+    assert finetune(copy, LABELS, paths, choices=longer).overrides["training.evaluate_every"] == 4
+
+
 def test_changed_checkpoint_is_refused_on_resumption(trained, record, tmp_path):
     copy, paths = tmp_path / "copy", elsewhere(trained, tmp_path)
     shutil.copytree(best(record), copy)

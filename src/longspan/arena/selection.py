@@ -13,6 +13,7 @@ from longspan.arena.executors import Executor, Skipped
 from longspan.arena.experiment import Experiment
 from longspan.arena.grid import arena
 from longspan.arena.paths import RunPaths
+from longspan.arena.protocols.starts import PREFIX
 from longspan.arena.provenance import code_differences, code_version
 from longspan.arena.run import clean_up
 from longspan.arena.run_state import check_code, hold_lock
@@ -25,6 +26,7 @@ from longspan.arena.search import (
     sources_of,
 )
 from longspan.config import flatten
+from longspan.config.model import SCALE, SCALED
 from longspan.errors import LongspanError, RunError, check_name
 from longspan.files import to_json_types
 from longspan.results import (
@@ -346,8 +348,15 @@ def _move_earlier_selections(selected: Sequence[Experiment], paths: RunPaths) ->
 def _differ_in_grid_only(one: Result, two: Result) -> bool:
     """Return whether two results differ in fields of their grids alone."""
     grids = {name for result in (one, two) if result.tuning for name in result.tuning.grid}
+    if SCALE in grids:
+        grids |= {f"model.{name}" for name in SCALED}
+    has_starts = any(name.startswith(PREFIX) for name in grids)  # which decide the whole start
     first, second = (
-        {name: x for name, x in flatten(result.config).items() if name not in grids}
+        {
+            name: x
+            for name, x in flatten(result.config).items()
+            if name not in grids and not (has_starts and name.startswith(PREFIX))
+        }
         for result in (one, two)
     )
     return first == second

@@ -2,9 +2,10 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from longspan.config.run import PARTS
 from longspan.results.record import ROW, VARIANT, Failure, Result
 
 _BUDGET = "budget"  # override that has an option of its own
@@ -76,11 +77,27 @@ def _changes(record: Result | Failure) -> list[str]:
     values = {name: x for name, x in record.overrides.items() if name not in left_out}
     if isinstance(record, Result) and record.tuning is not None:
         values |= {name: x for name, x in record.tuning.chosen.items() if name != SEED}
+    values = limit_to_run(record, values)
     words = [part for name in values for part in ("--set", f"{name}={_text(values[name])}")]
     budget = record.config.budget
     if _BUDGET in record.overrides:
         words += ["--budget", str(budget)]
     return words
+
+
+def limit_to_run(record: Result | Failure, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values of a run by dotted field as settings that leave the run alone it starts from.
+
+    Those of the run that it starts from are limited to it.
+    """
+    start = record.config.start
+    if start is None or start.task is None:
+        return dict(values)
+    row = f".{record.row_name}" if start.task == record.task else ""
+    return {
+        f"{record.task}{row}.{name}" if name.partition(".")[0] in PARTS else name: x
+        for name, x in values.items()
+    }
 
 
 def _text(value: Any) -> str:
