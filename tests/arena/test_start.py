@@ -48,7 +48,13 @@ from longspan.cli.parsing import parse_changes
 from longspan.config import Budget
 from longspan.errors import OptionError, RunError
 from longspan.publishing import export_run
-from longspan.results import load_failure, load_result, load_results, write_record
+from longspan.results import (
+    StartRecord,
+    load_failure,
+    load_result,
+    load_results,
+    write_record,
+)
 from longspan.results.commands import run_command
 from longspan.tasks import build
 from longspan.training.checkpoint import Checkpoints
@@ -523,6 +529,7 @@ def parse(line):
     ("task", "row", "changes"),
     [
         ("toy_labels", "last", {"toy_labels.training.steps": 2}),
+        ("toy_labels", "last", {"toy_masked.long.training.steps": 2}),
         ("toy_masked", "long", {"long.mechanism.sink_tokens": 1, "training.steps": 2}),
         ("toy_masked", "long", {"long.training.steps": 2, "start.extend_positions": None}),
     ],
@@ -531,12 +538,14 @@ def test_line_of_a_run_leaves_its_source_alone(chain, source, paths, task, row, 
     """A setting of the run alone was one of the source too, which has another hash then."""
     made = chain.row(task, row, 0, changes)
     record = load_result(paths.record_file(source))
+    folder = f"chain/{SOURCE}/work/{made.source.name}/best-000004"
     record = dataclasses.replace(
         record,
         protocol="chain",
         config=made.config,
         overrides=made.overrides,
         config_hash=made.hash,
+        start=StartRecord(source=folder, sha256="0" * 64, new=[], dropped=[], changed={}),
     )
     again = parse(run_command(record))
     assert (again.hash, again.source.hash) == (made.hash, made.source.hash)
@@ -625,7 +634,7 @@ def test_records_of_stages_pass_the_validation(staged, paths):
     assert (found.field, found.severity) == ("config.start.run", "note")
     result = load_result(paths.record_file(row))
     assert run_command(result).endswith(
-        "--set toy_labels.training.steps=2 --set toy_masked.training.steps=2"
+        "--set toy_labels.local.training.steps=2 --set toy_masked.local.training.steps=2"
     )
     write_record(dataclasses.replace(result, start=None), paths.record_file(row))
     assert "start" in [x.field for x in validate_records([paths.runs]).of("error")]

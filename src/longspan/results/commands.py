@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from longspan.config.run import PARTS
@@ -86,18 +87,27 @@ def _changes(record: Result | Failure) -> list[str]:
 
 
 def limit_to_run(record: Result | Failure, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values of a run by dotted field as settings that leave the run alone it starts from.
+    """Return values of a run by dotted field as settings of this run, or of the one it starts from.
 
-    Those of the run that it starts from are limited to it.
+    Without a limit they would be settings of both, and those of a task, of all its rows.
     """
     start = record.config.start
     if start is None or start.task is None:
         return dict(values)
-    row = f".{record.row_name}" if start.task == record.task else ""
-    return {
-        f"{record.task}{row}.{name}" if name.partition(".")[0] in PARTS else name: x
-        for name, x in values.items()
-    }
+    limits = {"": f"{record.task}.{record.row_name}."}
+    if isinstance(record, Result) and record.start is not None:
+        # The folder of the run is part of the path of its checkpoint.
+        row = PurePath(record.start.source).parts[-2].rsplit("-", 2)[0]
+        limits[f"{start.task}."] = f"{start.task}.{row}."
+
+    def limited(name: str) -> str:
+        for before, limit in limits.items():
+            field = name.removeprefix(before)
+            if name.startswith(before) and field.partition(".")[0] in PARTS:
+                return f"{limit}{field}"
+        return name
+
+    return {limited(name): x for name, x in values.items()}
 
 
 def _text(value: Any) -> str:
