@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 import tiny
 import toy_heads
-from longspan.arena import RunChoices, RunPaths, finetune, get, pretrain
+from longspan.arena import RunChoices, RunPaths, finetune, get, pretrain, run
 from longspan.arena.one_run import finetuning_experiment, pretraining_experiment
 from longspan.arena.run_state import differences
 from longspan.arena.saved_checkpoint import open_checkpoint
@@ -198,6 +198,22 @@ def test_unusable_checkpoints_are_refused(toys, trained, record, tmp_path):
         finetuning_experiment(other, LABELS, RunChoices())
     with pytest.raises(RunError, match=r"model.safetensors cannot be read"):
         finetune(damaged, LABELS, elsewhere(trained, tmp_path), choices=RunChoices(changes=SMALL))
+
+
+def test_run_that_has_not_finished_is_no_start(toys, trained, tmp_path):
+    """Its best model so far was taken, which a run changes as it goes on."""
+    choices = RunChoices(mechanism="local", changes={**SMALL, **MODEL})
+    experiment, paths = pretraining_experiment(MASKED, None, choices), elsewhere(trained, tmp_path)
+    task = build(MASKED, experiment.config.task.options)
+    task.open(paths.cache)
+    with pytest.raises(tiny.StopError):
+        run(experiment, task, paths, tiny.StopAtStep(4))
+    folder = paths.run_dir(experiment)
+    assert list(folder.glob("best-*"))
+    with pytest.raises(DataError, match="has not finished; run it to its end first"):
+        finetuning_experiment(folder, LABELS, RunChoices())
+    pretrain(MASKED, paths, choices=choices)
+    assert finetuning_experiment(folder, LABELS, RunChoices()).checkpoint.parent == folder
 
 
 def test_checkpoint_that_does_not_fit_is_refused(trained, record, tmp_path):
