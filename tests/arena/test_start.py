@@ -302,6 +302,13 @@ def test_circles_and_unknown_sources_are_refused_and_a_source_starts_from_none(s
             staged.row(SOURCE, "local", 0, {"start.task": start})
 
 
+def test_circles_of_settings_are_refused(staged):
+    """They ended in the limit of recursion."""
+    circle = {"toy_labels.start.task": "toy_span", "toy_span.start.task": "toy_labels"}
+    with pytest.raises(OptionError, match="runs start from each other: local on toy_labels from"):
+        staged.row("toy_labels", "local", 0, circle)
+
+
 def test_given_widths_that_differ_are_refused(staged, paths, source):
     row = staged.row("toy_labels", "local", 0)
     for changes, message in (
