@@ -298,11 +298,27 @@ def _with_test(one: TrialResult, paths: RunPaths) -> TrialResult:
 
     if one.result is None or "test" in one.result.scores:
         return one
-    record = paths.for_trials().record_file(one.trial.experiment)
-    scores = {**one.result.scores, "test": evaluate_run(record, "test", paths)[0].score}
-    result = dataclasses.replace(one.result, scores=scores)
+    record, trial = _load_trial(one.trial.experiment, paths)
+    scores = {**trial.scores, "test": evaluate_run(record, "test", paths)[0].score}
+    result = dataclasses.replace(trial, scores=scores)
     write_record(result, record)
     return dataclasses.replace(one, result=result)
+
+
+def _load_trial(experiment: Experiment, paths: RunPaths) -> tuple[Path, Result]:
+    """Return the file of a trial and its record, with the code of this process, which scores it.
+
+    Raises:
+        RunError: other code trained it, and changes are not accepted.
+    """
+    record = paths.for_trials().record_file(experiment)
+    trial, here = load_result(record), code_version(experiment)
+    differing = code_differences(trial.code_version, here) if trial.source_files else []
+    check_code(str(record), differing, accept_changes=paths.accept_changes)
+    if differing:
+        earlier = [*trial.earlier_code, trial.code_version]
+        trial = dataclasses.replace(trial, **vars(here), earlier_code=earlier)
+    return record, trial
 
 
 def _score_on_test(experiment: Experiment, task: Task, tuning: Tuning, paths: RunPaths) -> Result:
@@ -310,14 +326,7 @@ def _score_on_test(experiment: Experiment, task: Task, tuning: Tuning, paths: Ru
     from longspan.arena.finished_run import evaluate_selected
     from longspan.arena.record import pack_test_scores, score_slices
 
-    record = paths.for_trials().record_file(experiment)
-    trial = load_result(record)
-    here = code_version(experiment)
-    differing = code_differences(trial.code_version, here) if trial.source_files else []
-    check_code(str(record), differing, accept_changes=paths.accept_changes)
-    if differing:
-        earlier = [*trial.earlier_code, trial.code_version]
-        trial = dataclasses.replace(trial, **vars(here), earlier_code=earlier)
+    record, trial = _load_trial(experiment, paths)
     final = evaluate_selected(record, trial, task, paths)
     return dataclasses.replace(
         trial,
