@@ -28,6 +28,7 @@ from longspan.arena import (
     load_protocol,
     make_model,
     override,
+    plan,
     pretrain,
     run,
     searches,
@@ -302,6 +303,21 @@ def test_circles_and_unknown_sources_are_refused_and_a_source_starts_from_none(s
             staged.row(SOURCE, "local", 0, {"start.task": start})
 
 
+def test_settings_of_a_start_that_no_run_has_are_refused(staged):
+    """The run began from drawn weights, and its record did not name the setting."""
+    cell = {"tasks": [SOURCE], "mechanisms": ["local"]}
+    for name, value in (("start.row", "full"), (f"{SOURCE}.start.extend_positions", "tile")):
+        with pytest.raises(OptionError, match=r"none of toy_masked starts from another run; set"):
+            grid("staged", **cell, changes={name: value})
+    with pytest.raises(OptionError, match=r"none of toy_masked starts from another run; set"):
+        searches("staged", SearchSpace(grid={"start.row": ("full", "local")}), **cell)
+    changes = {"start.task": SOURCE, "start.row": "full"}
+    experiments, _ = grid("staged", **cell, changes=changes)
+    assert [x.row_name for x in experiments] == ["full", "local"]
+    # One of the runs has a start.
+    grid("staged", tasks=TASKS, mechanisms=["local"], changes={"start.row": "local"})
+
+
 def test_circles_of_settings_are_refused(staged):
     """They ended in the limit of recursion."""
     circle = {"toy_labels.start.task": "toy_span", "toy_span.start.task": "toy_labels"}
@@ -450,7 +466,9 @@ def test_failure_of_the_source_is_that_of_its_dependents(staged, paths, monkeypa
     results, failed = arena([row, source], paths, GridCallback())
     assert results == []
     assert all("--retry-failed" in x.reason for x in failed)
+    assert [x.state for x in plan([row, source], paths)] == ["failed", "failed"]
     arena([source], paths, GridCallback(), retry_failed=True)
+    assert [x.state for x in plan([row, source], paths)] == ["new", "finished"]
     results, failed = arena([row, source], paths, GridCallback())
     assert [x.task for x in results] == ["toy_labels", SOURCE]
     assert not paths.failure_file(row).exists()

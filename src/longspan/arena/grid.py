@@ -70,7 +70,7 @@ def grid(
     seeds, experiments = dict.fromkeys(definition.seeds if seeds is None else seeds), []
     pairs, left_out = row_pairs(definition, tasks, rows)
     needed = with_sources(definition.row(*pair, 0, changes, budget) for pair in pairs)
-    check_limits(changes or (), [(x.task, x.row_name) for x in needed], definition.row_names)
+    check_limits(changes or (), needed, definition.row_names)
     refusals: dict[Pair, str | None] = {}
     for first in needed:  # sources before the runs that start from them
         pair, cell = (first.task, first.row_name), [first.with_seed(seed) for seed in seeds]

@@ -253,8 +253,7 @@ def _check(
     Raises:
         OptionError: there are some.
     """
-    pairs = [(x.task, x.row_name) for x in (*experiment.sources, experiment)]
-    check_limits(choices.changes, pairs, protocol.row_names)
+    check_limits(choices.changes, [*experiment.sources, experiment], protocol.row_names)
     if reason := find_refusal(experiment):
         raise OptionError(reason.replace("longify CHECKPOINT", f"longify {folder}"))
 

@@ -153,9 +153,9 @@ def searches(
     rows = dict.fromkeys(definition.default_rows if mechanisms is None else mechanisms)
     trial_paths = paths and paths.for_trials()
     pairs, left_out = row_pairs(definition, dict.fromkeys(tasks), rows)
-    check_limits(space.grid, pairs, definition.row_names)
-    needed = with_sources(definition.row(*x, 0, space.changes, space.budget) for x in pairs)
-    check_limits(space.changes, [(x.task, x.row_name) for x in needed], definition.row_names)
+    bases = [definition.row(*pair, 0, space.changes, space.budget) for pair in pairs]
+    check_limits(space.grid, bases, definition.row_names)
+    check_limits(space.changes, with_sources(bases), definition.row_names)
     skipped += left_out
     for task, mechanism in pairs:
         if TASKS[task].info.sizes.get("test") == 0:
