@@ -294,6 +294,8 @@ def test_model_is_scored_at_every_length_but_its_own(paths):
     assert [(one.length, one.score) for one in few] == [(32, scored[1].score)]
     with pytest.raises(OptionError, match="length=1 is too short"):
         evaluate_lengths(record, paths, [1])
+    with pytest.raises(OptionError, match=r"than that of the training, .* got 16; omit"):
+        evaluate_lengths(record, paths, [16])
 
 
 @pytest.mark.parametrize(

@@ -103,13 +103,22 @@ def evaluate_lengths(
     A model that cannot read the longest is refused before it is evaluated. The length of the
     training is left out on its own task: the record has its score. The other arguments and the
     errors are those of `evaluate_elsewhere`.
+
+    Raises:
+        OptionError: no other length is left.
     """
     result, given = load_result(record), dict(changes or {})
     scored = {x: y for x, y in given.items() if x not in ("task.train", "task.validation")}
+    configs = {x: _evaluated_config(result, task, {**scored, LENGTH: x}) for x in lengths}
+    others = [x for x, config in configs.items() if not _is_as_trained(result, config)]
+    if not others:
+        raise OptionError(
+            f"{record.stem}: expected another length than that of the training, whose score is in "
+            f"the record, got {', '.join(map(str, lengths)) or 'none'}; omit it to evaluate again"
+        )
     return [
         evaluate_elsewhere(record, paths, task=task, changes={**given, LENGTH: x}, **arguments)
-        for x in sorted({*lengths}, reverse=True)
-        if not _is_as_trained(result, _evaluated_config(result, task, {**scored, LENGTH: x}))
+        for x in sorted(others, reverse=True)
     ]
 
 
