@@ -162,12 +162,17 @@ def test_search_scores_no_trial_of_other_code(paths):
     for experiment in experiments:
         with edited(trials.record_file(experiment)) as content:
             content["versions"]["torch"] = "1.0"
-    outcome = tune("smoke", paths, LogRuns(), space=SPACE, **CELL)
-    assert outcome.results == []
-    assert "was trained by other code (torch: 1.0 there, " in outcome.failed[-1].reason
+    for score_trials in (False, True):
+        outcome = tune("smoke", paths, LogRuns(), space=SPACE, **CELL, score_trials=score_trials)
+        assert outcome.results == []
+        assert "was trained by other code (torch: 1.0 there, " in outcome.failed[-1].reason
+    # None of the trials, which keep their scores, has one by this code.
+    files = [trials.record_file(x) for x in experiments]
+    assert all("test" not in load_result(x).scores for x in files)
     accepting = dataclasses.replace(paths, accept_changes=True)
-    outcome = tune("smoke", accepting, LogRuns(), space=SPACE, **CELL)
+    outcome = tune("smoke", accepting, LogRuns(), space=SPACE, **CELL, score_trials=True)
     assert not outcome.failed
+    assert all(load_result(x).earlier_code[0].versions["torch"] == "1.0" for x in files)
     assert {x.earlier_code[0].versions["torch"] for x in outcome.results} == {"1.0"}
     assert {x.versions["torch"] for x in outcome.results} != {"1.0"}
 

@@ -19,6 +19,7 @@ from longspan.arena.cross_evaluation import (
 )
 from longspan.arena.finished_run import evaluate_run
 from longspan.arena.protocols.files import register_imports
+from longspan.config import StageConfig, replace_fields
 from longspan.data.imports.texts import TextsRequest, import_texts
 from longspan.errors import OptionError, UnknownNameError
 from longspan.models import LongspanForSequenceClassification
@@ -221,6 +222,19 @@ def test_pathfinder_model_is_evaluated_on_path_x(tmp_path):
     assert task.head is LongspanForSequenceClassification
 
 
+def test_stages_are_over_when_a_model_is_evaluated(trained):
+    """A last stage that names its length was in the way of another length."""
+    result = load_result(trained[2])
+    length = result.config.task.options["max_length"]
+    stages = tuple(
+        StageConfig(steps=1, changes={"task.max_length": x}) for x in (length - 4, length)
+    )
+    config = replace_fields(result.config, {"training.stages": stages})
+    staged = dataclasses.replace(result, config=config)
+    assert task_config(staged, None, LONGER).options["max_length"] == 80
+    assert task_config(staged, "needle", {}).name == "needle"
+
+
 def test_command_saves_prints_and_reports_evaluation(cli, trained):
     _, paths, record = trained
     flags = ["--cache", paths.cache, "--device", "cpu"]
@@ -292,12 +306,15 @@ def test_model_is_scored_at_every_length_but_its_own(paths):
         ({"task": "needle"}, [32]),
         ({"task": "recall"}, [32, 16]),
         ({"changes": {"task.train": 8}}, [32]),
-        ({"changes": {"evaluation.window": 8}}, [32, 16]),
+        ({"changes": {"evaluation.window": 4}}, [32, 16]),
+        # Values that the run has already.
+        ({"changes": {"evaluation.window": 8}}, [32]),
+        ({"changes": {"task.symbols": 8}}, [32]),
     ],
 )
 def test_own_length_is_left_out_on_the_same_task_alone(paths, monkeypatch, arguments, lengths):
     """On another task the record has no score of it, and the length was missing."""
-    record, scored = needle("linear", "none", paths), []
+    record, scored = needle("local", "none", paths), []
     monkeypatch.setattr(
         "longspan.arena.cross_evaluation.evaluate_elsewhere",
         lambda record, paths, **given: scored.append((given["task"], given["changes"])),

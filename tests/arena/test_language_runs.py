@@ -110,6 +110,15 @@ def test_memories_run(protocol, row, run):
     assert 7 < result.scores["test"].metrics["bits_per_byte"] < 9
 
 
+def test_training_segments_of_a_run_are_scored_again(run, tmp_path):
+    """Segments that follow each other, of which the state passes on; single ones were scored."""
+    changes = {**SMALL, **MEMORY, "training.steps": 2, "training.train_eval_examples": 6}
+    made = get("transformer-xl").row("enwik8", "transformer_xl", 0, changes)
+    result, paths = run(made), tiny.paths(tmp_path / "runs", tmp_path / "cache")
+    paths = dataclasses.replace(paths, data=tmp_path / "data")
+    assert tiny.rescore(paths.record_file(made), "train", paths) == result.scores["train"]
+
+
 @pytest.mark.parametrize("factor", [1, 2])
 @pytest.mark.usefixtures("no_logits")
 def test_word_models_of_transformer_xl_run_without_logits(factor, run):

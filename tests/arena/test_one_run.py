@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 import tiny
 import toy_heads
-from longspan.arena import RunChoices, RunPaths, finetune, get, pretrain
+from longspan.arena import RunChoices, RunPaths, finetune, get, pretrain, run
 from longspan.arena.one_run import finetuning_experiment, pretraining_experiment
 from longspan.arena.run_state import differences
 from longspan.arena.saved_checkpoint import open_checkpoint
@@ -200,6 +200,22 @@ def test_unusable_checkpoints_are_refused(toys, trained, record, tmp_path):
         finetune(damaged, LABELS, elsewhere(trained, tmp_path), choices=RunChoices(changes=SMALL))
 
 
+def test_run_that_has_not_finished_is_no_start(toys, trained, tmp_path):
+    """Its best model so far was taken, which a run changes as it goes on."""
+    choices = RunChoices(mechanism="local", changes={**SMALL, **MODEL})
+    experiment, paths = pretraining_experiment(MASKED, None, choices), elsewhere(trained, tmp_path)
+    task = build(MASKED, experiment.config.task.options)
+    task.open(paths.cache)
+    with pytest.raises(tiny.StopError):
+        run(experiment, task, paths, tiny.StopAtStep(4))
+    folder = paths.run_dir(experiment)
+    assert list(folder.glob("best-*"))
+    with pytest.raises(DataError, match="has not finished; run it to its end first"):
+        finetuning_experiment(folder, LABELS, RunChoices())
+    pretrain(MASKED, paths, choices=choices)
+    assert finetuning_experiment(folder, LABELS, RunChoices()).checkpoint.parent == folder
+
+
 def test_checkpoint_that_does_not_fit_is_refused(trained, record, tmp_path):
     for changes, message in (
         ({"task.length": 25}, "up to 25 tokens, the checkpoint 24 positions"),
@@ -326,6 +342,22 @@ def test_folder_of_a_tokenizer_is_no_part_of_the_identity(toys, record, tmp_path
     chosen = [made(first, **{"task.vocabulary": f"tokenizer:{x}"}) for x in (second, other)]
     assert [run.config.start.tokenizer for run in chosen] == [None, None]
     assert len({run.hash for run in (runs[0], *chosen)}) == 3
+
+
+def test_equal_weights_with_other_windows_are_other_runs(trained, record, tmp_path):
+    """The second one was taken for the first under an earlier recipe, and refused."""
+    windows, paths = [], elsewhere(trained, tmp_path)
+    for window in (3, 5):
+        copy = tmp_path / f"window-{window}"
+        shutil.copytree(best(record), copy)
+        config = json.loads((copy / "config.json").read_text())
+        config["attention_options"]["window"] = window
+        (copy / "config.json").write_text(json.dumps(config))
+        result = finetune(copy, LABELS, paths, choices=RunChoices(changes=SMALL))
+        windows.append(result.config.mechanism.options["window"])
+    assert windows == [3, 5]
+    longer = RunChoices(changes={**SMALL, "training.steps": 4, "training.evaluate_every": 4})
+    assert finetune(copy, LABELS, paths, choices=longer).overrides["training.evaluate_every"] == 4
 
 
 def test_changed_checkpoint_is_refused_on_resumption(trained, record, tmp_path):

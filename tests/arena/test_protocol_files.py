@@ -188,6 +188,7 @@ INVALID = {
         TASK + '[rows.short]\nbudget = "sconds=3"\n', "rows.short.budget: no budget called 's"
     ),
     "seeds": ('seeds = ["a"]\n' + TASK, "seeds must be a list of numbers >= 0, got ['a']"),
+    "no seeds": ("seeds = []\n" + TASK, "seeds must name a number at least, got []"),
     "rows": ("default_rows = 3\n" + TASK, "default_rows must be a list of texts, got 3"),
     "unknown row": ('default_rows = ["locl"]\n' + TASK, "no row called 'locl'; did you mean local"),
     "grid": (TASK + "grid = { seed = 3 }\n", "tasks.recall.grid: seed must be a list of values"),
@@ -267,6 +268,38 @@ def test_protocol_has_no_name_of_another_folder_of_runs(tmp_path, name):
         check_task_name(name)
 
 
+FOLLOWING = """
+base = "diagnostic"
+
+[rows.first]
+mechanism = "local"
+training = { steps = 50, batch_size = 8 }
+[rows.first.tasks.recall]
+training = { steps = 30, batch_size = 4 }
+[rows.first.tasks.copying]
+
+[rows.second]
+from = "first"
+training = { steps = 10 }
+"""
+
+
+def test_values_of_a_row_come_after_those_of_the_row_it_starts_from(tmp_path):
+    """Those of a task in the earlier row were taken in place of the later row's own."""
+    protocol = load(tmp_path, FOLLOWING)
+    made = {
+        (row.name, task): protocol.row(task, row.name, 0).config.training
+        for row in protocol.named_rows
+        for task in row.tasks
+    }
+    assert {x: (y.steps, y.batch_size) for x, y in made.items()} == {
+        ("first", "recall"): (30, 4),
+        ("first", "copying"): (50, 8),
+        ("second", "recall"): (10, 4),
+        ("second", "copying"): (10, 8),
+    }
+
+
 TIMED = """
 base = "diagnostic"
 
@@ -307,3 +340,12 @@ def test_row_has_a_budget_that_other_rows_do_not_have(tmp_path):
                 if x.field == "row.timed")  # fmt: skip
     assert shown == {"variant": "local", "budget": "seconds=60"}
     assert "budget = seconds=60" in protocol_values(protocol)["variants"]["timed (recall, copying)"]
+
+
+def test_row_with_a_budget_is_searched_under_it(tmp_path, monkeypatch):
+    """A search under no other budget was refused for that of the protocol."""
+    monkeypatch.setitem(PROTOCOLS, "timed", load(tmp_path, TIMED))
+    grid = {"training.learning_rate": (1e-3, 2e-3)}
+    for name, limit in (("timed", 60), ("longer", 120), ("free", None)):
+        found = search("timed", "recall", name, SearchSpace(grid=grid))
+        assert {x.config.budget.limit for x in found.experiments} == {limit}

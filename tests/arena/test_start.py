@@ -5,6 +5,7 @@ import dataclasses
 import importlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,21 +19,43 @@ import many
 import tiny
 import toy_heads
 from longspan import catalog
-from longspan.arena import SearchSpace, arena, grid, load_protocol, make_model, override, run, tune
+from longspan.arena import (
+    RunChoices,
+    SearchSpace,
+    arena,
+    get,
+    grid,
+    load_protocol,
+    make_model,
+    override,
+    plan,
+    pretrain,
+    run,
+    searches,
+    tune,
+)
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.executors import WorkerPoolExecutor
 from longspan.arena.experiment import hash_config
 from longspan.arena.grid import order_runs
+from longspan.arena.one_run import pretraining_experiment
 from longspan.arena.protocols.base import PROTOCOLS
 from longspan.arena.protocols.compare import compare
 from longspan.arena.protocols.files import read_protocol
 from longspan.arena.rerun import rerun
 from longspan.arena.run_state import hold_lock
 from longspan.arena.start import find_start, load_start
+from longspan.cli.parsing import parse_changes
 from longspan.config import Budget
 from longspan.errors import OptionError, RunError
 from longspan.publishing import export_run
-from longspan.results import load_failure, load_result, load_results, write_record
+from longspan.results import (
+    StartRecord,
+    load_failure,
+    load_result,
+    load_results,
+    write_record,
+)
 from longspan.results.commands import run_command
 from longspan.tasks import build
 from longspan.training.checkpoint import Checkpoints
@@ -40,6 +63,7 @@ from longspan.training.checkpoint_folder import weights_sha256
 from longspan.training.loop import StageTrainer
 from longspan.training.stage_weights import load_checkpoint
 from longspan.validation import validate_records
+from longspan.validation.identity import _requested_experiment
 from staged_protocol import FILE as PROTOCOL_FILE
 from staged_protocol import SOURCE, TASKS, make, recipe
 
@@ -279,6 +303,28 @@ def test_circles_and_unknown_sources_are_refused_and_a_source_starts_from_none(s
             staged.row(SOURCE, "local", 0, {"start.task": start})
 
 
+def test_settings_of_a_start_that_no_run_has_are_refused(staged):
+    """The run began from drawn weights, and its record did not name the setting."""
+    cell = {"tasks": [SOURCE], "mechanisms": ["local"]}
+    for name, value in (("start.row", "full"), (f"{SOURCE}.start.extend_positions", "tile")):
+        with pytest.raises(OptionError, match=r"none of toy_masked starts from another run; set"):
+            grid("staged", **cell, changes={name: value})
+    with pytest.raises(OptionError, match=r"none of toy_masked starts from another run; set"):
+        searches("staged", SearchSpace(grid={"start.row": ("full", "local")}), **cell)
+    changes = {"start.task": SOURCE, "start.row": "full"}
+    experiments, _ = grid("staged", **cell, changes=changes)
+    assert [x.row_name for x in experiments] == ["full", "local"]
+    # One of the runs has a start.
+    grid("staged", tasks=TASKS, mechanisms=["local"], changes={"start.row": "local"})
+
+
+def test_circles_of_settings_are_refused(staged):
+    """They ended in the limit of recursion."""
+    circle = {"toy_labels.start.task": "toy_span", "toy_span.start.task": "toy_labels"}
+    with pytest.raises(OptionError, match="runs start from each other: local on toy_labels from"):
+        staged.row("toy_labels", "local", 0, circle)
+
+
 def test_given_widths_that_differ_are_refused(staged, paths, source):
     row = staged.row("toy_labels", "local", 0)
     for changes, message in (
@@ -420,10 +466,125 @@ def test_failure_of_the_source_is_that_of_its_dependents(staged, paths, monkeypa
     results, failed = arena([row, source], paths, GridCallback())
     assert results == []
     assert all("--retry-failed" in x.reason for x in failed)
+    assert [x.state for x in plan([row, source], paths)] == ["failed", "failed"]
     arena([source], paths, GridCallback(), retry_failed=True)
+    assert [x.state for x in plan([row, source], paths)] == ["new", "finished"]
     results, failed = arena([row, source], paths, GridCallback())
     assert [x.task for x in results] == ["toy_labels", SOURCE]
     assert not paths.failure_file(row).exists()
+
+
+CHAIN = """
+base = "staged"
+
+[rows.short]
+tasks = ["toy_masked"]
+start = { task = "none" }
+
+[rows.long]
+tasks = ["toy_masked"]
+mechanism = "local"
+start = { task = "toy_masked", row = "short" }
+
+[rows.last]
+tasks = ["toy_labels"]
+mechanism = "local"
+start = { task = "toy_masked", row = "long" }
+"""
+
+
+@pytest.fixture
+def chain(staged, tmp_path):
+    """Return a protocol with three runs, each of which starts from the one before."""
+    made = read_protocol(tmp_path / "chain.toml", CHAIN.encode())
+    PROTOCOLS["chain"] = made
+    return made
+
+
+def test_failures_of_sources_are_void_within_one_command(chain, paths, monkeypatch):
+    """All runs of a chain end in the command that ends its first one."""
+    row = chain.row("toy_labels", "last", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(StageTrainer, "_step", Mock(side_effect=MemoryError))
+        arena([*row.sources, row], paths, GridCallback())
+    # As if the first run had been refused: it has no record of a failure.
+    paths.failure_file(row.sources[0]).unlink()
+    assert paths.failure_file(row).exists()
+    results, failed = arena([*row.sources, row], paths, GridCallback())
+    assert (len(results), failed) == (3, [])
+
+
+def test_pretraining_retries_its_source(chain, paths, monkeypatch):
+    """The message promised so, and the recorded failure of the source stayed."""
+    choices = RunChoices(mechanism="long", protocol="chain")
+    with monkeypatch.context() as patch:
+        patch.setattr(StageTrainer, "_step", Mock(side_effect=MemoryError))
+        with pytest.raises(RunError, match="the same command retries it"):
+            pretrain(SOURCE, paths, choices=choices)
+    assert pretrain(SOURCE, paths, choices=choices).row_name == "long"
+    changed = RunChoices(mechanism="long", protocol="chain", changes={"short.training.steps": 2})
+    assert pretraining_experiment(SOURCE, None, changed).source.config.training.steps == 2
+
+
+def test_source_of_other_data_or_recipe_is_no_start(staged, paths, source):
+    """It was named as refused, and its dependents were trained from it or from a new one."""
+    row = staged.row("toy_labels", "local", 0)
+    recipes = {x: staged.recipe(x) for x in TASKS}
+    longer = dataclasses.replace(recipes[SOURCE].training, steps=6)
+    recipes[SOURCE] = recipes[SOURCE]._replace(training=longer)
+    PROTOCOLS["staged"] = changed = dataclasses.replace(staged, recipe=recipes.__getitem__)
+    other = changed.row("toy_labels", "local", 0)
+    results, failed = arena([other.source, other], paths, GridCallback())
+    assert (results, ["earlier recipe" in x.reason for x in failed]) == ([], [True, True])
+    record = load_result(paths.record_file(source))
+    write_record(dataclasses.replace(record, data_checksum="0" * 64), paths.record_file(source))
+    results, failed = arena([source, row], paths, GridCallback())
+    assert (results, ["scored on data 0000" in x.reason for x in failed]) == ([], [True, True])
+    assert not paths.failure_file(row).exists()
+
+
+def parse(line):
+    """Return the experiment that a line of `longspan train` names."""
+    row, task, *options = shlex.split(line)[2:]
+    changes = parse_changes(options[options.index("--seed") + 2 :][1::2])
+    return get(options[options.index("--protocol") + 1]).row(task, row, 0, changes)
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "changes"),
+    [
+        ("toy_labels", "last", {"toy_labels.training.steps": 2}),
+        ("toy_labels", "last", {"toy_masked.long.training.steps": 2}),
+        ("toy_masked", "long", {"long.mechanism.sink_tokens": 1, "training.steps": 2}),
+        ("toy_masked", "long", {"long.training.steps": 2, "start.extend_positions": None}),
+    ],
+)
+def test_line_of_a_run_leaves_its_source_alone(chain, source, paths, task, row, changes):
+    """A setting of the run alone was one of the source too, which has another hash then."""
+    made = chain.row(task, row, 0, changes)
+    record = load_result(paths.record_file(source))
+    folder = f"chain/{SOURCE}/work/{made.source.name}/best-000004"
+    record = dataclasses.replace(
+        record,
+        protocol="chain",
+        config=made.config,
+        overrides=made.overrides,
+        config_hash=made.hash,
+        start=StartRecord(source=folder, sha256="0" * 64, new=[], dropped=[], changed={}),
+    )
+    again = parse(run_command(record))
+    assert (again.hash, again.source.hash) == (made.hash, made.source.hash)
+    assert _requested_experiment(record).hash == made.hash
+
+
+def test_search_takes_settings_of_the_runs_that_trials_start_from(staged):
+    grid_of = {"training.learning_rate": (0.001, 0.02)}
+    space = SearchSpace(grid=grid_of, changes={"toy_masked.training.steps": 2})
+    (found,), _ = searches("staged", space, tasks=["toy_labels"], mechanisms=["local"])
+    assert {x.source.config.training.steps for x in found.experiments} == {2}
+    of_source = SearchSpace(grid={"toy_masked.training.steps": (2, 4)})
+    with pytest.raises(OptionError, match="applies to no run"):
+        searches("staged", of_source, tasks=["toy_labels"], mechanisms=["local"])
 
 
 def test_grid_leaves_out_what_has_nothing_to_start_from(staged, paths, monkeypatch):
@@ -497,7 +658,9 @@ def test_records_of_stages_pass_the_validation(staged, paths):
     (found,) = [x for x in validate_records([paths.runs]).findings if "start" in x.field]
     assert (found.field, found.severity) == ("config.start.run", "note")
     result = load_result(paths.record_file(row))
-    assert run_command(result).endswith("--set training.steps=2 --set toy_masked.training.steps=2")
+    assert run_command(result).endswith(
+        "--set toy_labels.local.training.steps=2 --set toy_masked.local.training.steps=2"
+    )
     write_record(dataclasses.replace(result, start=None), paths.record_file(row))
     assert "start" in [x.field for x in validate_records([paths.runs]).of("error")]
 

@@ -22,7 +22,7 @@ import tiny
 from longspan.arena import RULES, arena, grid, select_and_score, selection, tune
 from longspan.arena.executors.base import make_failure
 from longspan.arena.selection import TrialResult, select_trials
-from longspan.config import Budget
+from longspan.config import Budget, StartConfig, replace_fields
 from longspan.errors import RunError
 from longspan.files import write_json
 from longspan.metrics import METRICS
@@ -301,6 +301,27 @@ def test_selections_under_seconds_budget_replace_each_other(tuned):
     first = under_seconds(10.0, 100, 0.1)
     assert selection._differ_in_grid_only(first, under_seconds(10.0, 90, 0.2))
     assert not selection._differ_in_grid_only(first, under_seconds(20.0, 90, 0.2))
+
+
+SCALED = {"model.hidden_size": 32, "model.num_attention_heads": 4}
+START = StartConfig(task="text", run="a", positions=8, vocabulary=20)
+
+
+@pytest.mark.parametrize(
+    ("grid_of", "change"),
+    [
+        ({"model.scale": [1, 2]}, lambda config: replace_fields(config, SCALED)),
+        ({"start.task": [None, "text"]}, lambda config: dataclasses.replace(config, start=START)),
+    ],
+)
+def test_selections_from_grids_of_several_fields_replace_each_other(tuned, grid_of, change):
+    """A scale is no field of a configuration, and a start decides several."""
+    first = tuned[1].results[0]
+    first = dataclasses.replace(first, tuning=dataclasses.replace(first.tuning, grid=grid_of))
+    second = dataclasses.replace(first, config=change(first.config))
+    assert selection._differ_in_grid_only(first, second)
+    longer = replace_fields(second.config, {"training.steps": 99})
+    assert not selection._differ_in_grid_only(first, dataclasses.replace(first, config=longer))
 
 
 def reproducible_fields(result):

@@ -42,6 +42,19 @@ def test_changed_score_is_found_and_equal_runs_have_no_difference():
     assert found.change is None
 
 
+def test_runs_without_a_test_split_differ_by_their_score_on_validation():
+    validation = RESULT.scores["test"]
+    better = dataclasses.replace(validation, metrics={"accuracy": 0.75})
+    before, after = (
+        variant(scores=scores, example_scores=None)
+        for scores in ({"validation": validation}, {"validation": better})
+    )
+    (found,) = diff_results([before], [after])
+    assert (found.before, found.after, found.change) == (0.5, 0.75, 0.25)
+    (gone,) = diff_results([variant(scores={}, example_scores=None)], [])
+    assert gone.before is None
+
+
 def test_changed_configuration_lists_fields():
     (found,) = diff_results([RESULT], [variant({"training.steps": 24, "mechanism.window": 8})])
     assert found.kind == "changed"

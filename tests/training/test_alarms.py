@@ -148,6 +148,16 @@ def test_divergence_alarm_averages_evaluations_of_few_examples():
     assert alarms_of(losses=rises, config=config) == [("diverging", 1_000)]
 
 
+def test_steps_before_a_stage_are_no_part_of_its_first_window():
+    """The first evaluation of a later stage was a window by itself, however few its examples."""
+    config = dataclasses.replace(CONFIG, batch_size=4)
+    noisy = curve(losses=[0.1, 1.2, 1.2, 1.2, 1.3] * 3)
+    later = [dataclasses.replace(point, step=point.step + 600) for point in noisy]
+    assert diverging(*state(noisy, config=config)[:3]) is None
+    assert diverging(*state(later, config=config)[:3], first_step=600) is None
+    assert diverging(*state(later, config=config)[:3]) is not None
+
+
 def test_data_wait_is_counted_after_first_evaluation():
     def message(waited, seconds=110.0, **warm):
         progress = Progress(seconds=seconds, data_wait_seconds=waited, **warm)

@@ -13,7 +13,7 @@ from longspan.arena.finished_run import check_registered, check_request, load_ru
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.base import get, protocol_names
 from longspan.arena.provenance import git_commit, measured_on
-from longspan.config import TaskConfig, replace_fields
+from longspan.config import RunConfig, TaskConfig, replace_fields
 from longspan.errors import OptionError, UnknownNameError
 from longspan.models import lengthen
 from longspan.results import CrossEvaluation, Result, load_result, run_fields
@@ -107,19 +107,17 @@ def evaluate_lengths(
     Raises:
         OptionError: no other length is left.
     """
-    trained = load_result(record).config.task
-    is_other = task not in (None, trained.name)
-    has_other_data = is_other or {*(changes or {})} - {"task.train", "task.validation"}
-    others = {x for x in lengths if has_other_data or x != trained.options.get("length")}
+    result, given = load_result(record), dict(changes or {})
+    scored = {x: y for x, y in given.items() if x not in ("task.train", "task.validation")}
+    configs = {x: _evaluated_config(result, task, {**scored, LENGTH: x}) for x in lengths}
+    others = [x for x, config in configs.items() if not _is_as_trained(result, config)]
     if not others:
         raise OptionError(
             f"{record.stem}: expected another length than that of the training, whose score is in "
             f"the record, got {', '.join(map(str, lengths)) or 'none'}; omit it to evaluate again"
         )
     return [
-        evaluate_elsewhere(
-            record, paths, task=task, changes={**(changes or {}), LENGTH: x}, **arguments
-        )
+        evaluate_elsewhere(record, paths, task=task, changes={**given, LENGTH: x}, **arguments)
         for x in sorted(others, reverse=True)
     ]
 
@@ -154,23 +152,39 @@ def task_config(result: Result, task: str | None, changes: Mapping[str, Any]) ->
         OptionError: a change is none of the task, an option has an invalid value, or the run was
             trained on the same task and options.
     """
+    config = _evaluated_config(result, task, changes)
+    if _is_as_trained(result, config):
+        raise OptionError(
+            f"the run was trained on {config.task.name} with these options; name another task, or "
+            "omit --task and --set"
+        )
+    return config.task
+
+
+def _evaluated_config(result: Result, task: str | None, changes: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration of a run as it is evaluated; its stages are over.
+
+    Raises:
+        UnknownNameError, OptionError: as `task_config` says.
+    """
     if names := [name for name in changes if not name.startswith(("task.", OPTIONS))]:
         raise OptionError(
             "an evaluation changes options of the task, such as task.length, and of the mechanism "
             f"in held-out evaluation, such as {OPTIONS}memory; got {names[0]}"
         )
-    config = result.config.task
+    trained = result.effective_config
+    config = trained.task
     if task is not None and task != config.name:
         config = configure(task, _protocol_options(result.protocol, task))
-    run_config = replace_fields(dataclasses.replace(result.effective_config, task=config), changes)
-    changed = run_config.task
-    is_equal = run_config.evaluation_changes == result.effective_config.evaluation_changes
-    if changed == result.config.task and is_equal:
-        raise OptionError(
-            f"the run was trained on {changed.name} with these options; name another task, or "
-            "omit --task and --set"
-        )
-    return changed
+    training = dataclasses.replace(trained.training, stages=())
+    return replace_fields(dataclasses.replace(trained, task=config, training=training), changes)
+
+
+def _is_as_trained(result: Result, config: RunConfig) -> bool:
+    """Return whether a configuration has the task and the evaluation options of a run."""
+    trained = result.effective_config
+    changes = (trained.evaluation_changes, config.evaluation_changes)
+    return config.task == trained.task and changes[0] == changes[1]
 
 
 def mechanism_options(result: Result, changes: Mapping[str, Any], split: str) -> dict[str, Any]:

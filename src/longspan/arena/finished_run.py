@@ -22,7 +22,6 @@ from longspan.models import LongspanPreTrainedModel
 from longspan.results import Inference, Result, load_result
 from longspan.tasks import TASKS, Task, build
 from longspan.tasks.base import SPLITS, Split
-from longspan.tasks.batching import sample_rows
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.checkpoint_folder import load_pretrained
 from longspan.training.distributed.group import current_group, make_accelerator
@@ -126,7 +125,7 @@ class FinishedRun:
             raise OptionError(
                 f"examples must be between 1 and {size:,}, the size of {split}; got {examples}"
             )
-        return sample_rows(size, examples)
+        return task.sample_rows(split, examples)
 
 
 def load_run(record: Path, paths: RunPaths) -> FinishedRun:

@@ -70,7 +70,7 @@ def grid(
     seeds, experiments = dict.fromkeys(definition.seeds if seeds is None else seeds), []
     pairs, left_out = row_pairs(definition, tasks, rows)
     needed = with_sources(definition.row(*pair, 0, changes, budget) for pair in pairs)
-    check_limits(changes or (), [(x.task, x.row_name) for x in needed], definition.row_names)
+    check_limits(changes or (), needed, definition.row_names)
     refusals: dict[Pair, str | None] = {}
     for first in needed:  # sources before the runs that start from them
         pair, cell = (first.task, first.row_name), [first.with_seed(seed) for seed in seeds]
@@ -203,28 +203,24 @@ def arena(
     outcomes: dict[int, RunOutcome] = {}
     pending = list(range(len(experiments)))
     # Locked runs are tried once more, and again as long as others end: their process may have
-    # finished them, or died.
+    # finished them, or died. So are runs whose source had failed and has a record now.
     for attempt in itertools.count():
         earlier = functools.partial(_earlier_outcomes, experiments, pending, paths, retry_failed)
-        outcomes |= run_on_main(paths, earlier)
-        pending = [n for n in pending if n not in outcomes or _is_busy(outcomes[n])]
+        found = run_on_main(paths, earlier)
+        outcomes |= found
+        pending = [n for n in pending if n not in found or _is_busy(found[n])]
         if pending and len(pending) < len(experiments):
             logger.info("%d of %d runs remain", len(pending), len(experiments))
-        todo = [experiments[number] for number in pending]
+        todo, tried = [experiments[number] for number in pending], pending
         for position, outcome in _execute(executor or SerialExecutor(), todo, paths, callback):
-            outcomes[pending[position]] = outcome
-        pending = [number for number in pending if _is_busy(outcomes[number])]
-        if not pending or (attempt and len(pending) == len(todo)):
+            outcomes[tried[position]] = outcome
+        waiting = functools.partial(_waiting, experiments, outcomes, paths)
+        pending = run_on_main(paths, waiting)
+        if not pending or (attempt and pending == tried):
             break
-    in_order = [outcomes[number] for number in range(len(experiments))]
-    return (
-        [outcome for outcome in in_order if isinstance(outcome, Result)],
-        [
-            _skipped(outcome, experiment, retry_failed)
-            for outcome, experiment in zip(in_order, experiments, strict=True)
-            if not isinstance(outcome, Result)
-        ],
-    )
+    ended = [(outcomes[number], experiment) for number, experiment in enumerate(experiments)]
+    results = [outcome for outcome, _ in ended if isinstance(outcome, Result)]
+    return results, [_skipped(x, y, retry_failed) for x, y in ended if not isinstance(x, Result)]
 
 
 def _earlier_outcomes(
@@ -278,6 +274,22 @@ def _record_failure(failure: Failure, path: Path) -> Failure:
 
 def _is_busy(outcome: RunOutcome) -> bool:
     return isinstance(outcome, Skipped) and outcome.is_locked
+
+
+def _waiting(
+    experiments: Sequence[Experiment], outcomes: Mapping[int, RunOutcome], paths: RunPaths
+) -> list[int]:
+    """Return the numbers of the runs that were locked, or whose failure is void.
+
+    That of a source is void as soon as the source has a record.
+    """
+    finished = FinishedRuns(paths)
+    return [
+        number
+        for number, experiment in enumerate(experiments)
+        if _is_busy(outcomes[number])
+        or (isinstance(outcomes[number], Failure) and finished.failure(experiment) is None)
+    ]
 
 
 def _skipped(outcome: Failure | Skipped, experiment: Experiment, retry_failed: bool) -> Skipped:

@@ -253,14 +253,14 @@ def _check(
     Raises:
         OptionError: there are some.
     """
-    pairs = [(experiment.task, experiment.row_name)]
-    check_limits(choices.changes, pairs, protocol.row_names)
+    check_limits(choices.changes, [*experiment.sources, experiment], protocol.row_names)
     if reason := find_refusal(experiment):
         raise OptionError(reason.replace("longify CHECKPOINT", f"longify {folder}"))
 
 
 def _run(experiment: Experiment, paths: RunPaths, callback: GridCallback | None) -> Result:
-    results, failed = arena([experiment], paths, callback or GridCallback(), retry_failed=True)
+    runs = [*experiment.sources, experiment]
+    results, failed = arena(runs, paths, callback or GridCallback(), retry_failed=True)
     if failed:
         raise RunError(failed[0].reason)
-    return results[0]
+    return results[-1]

@@ -8,14 +8,13 @@ from typing import Any, Literal, get_args
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
-from longspan.arena.run_state import read_state
+from longspan.arena.run_state import FinishedRuns, read_state
 from longspan.config import RunConfig
 from longspan.errors import LongspanError, NoMemoryError, RunError
 from longspan.results import (
     FAILED,
     ResolvedBudget,
     Result,
-    load_failure,
     load_result,
 )
 from longspan.space import check_memory
@@ -179,14 +178,13 @@ class _Planner:
         steps = config.training.steps
         if budget.kind == "seconds" and budget.limit and config == requested.config:
             steps = max(1, int(budget.limit / cost.seconds))
-        failure = self.paths.failure_file(requested)
-        if failure.exists():
-            reason = load_failure(failure).reason
+        if (failure := FinishedRuns(self.paths).failure(requested)) is not None:
+            reason = failure.reason
         done = saved_step(self.paths.run_dir(requested))
         started: State = "new" if done is None else "interrupted"
         return PlannedRun(
             **_identity(requested),
-            state="failed" if failure.exists() else started,
+            state=started if failure is None else "failed",
             reason=reason,
             steps=steps,
             done=done or 0,

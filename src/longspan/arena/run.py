@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
-from longspan.arena.run_state import claim, hold_lock, load_checked, record_start, recorded_start
+from longspan.arena.run_state import (
+    FinishedRuns,
+    claim,
+    hold_lock,
+    load_checked,
+    record_start,
+    recorded_start,
+)
 from longspan.errors import (
     BusyError,
     LongspanError,
@@ -138,6 +145,7 @@ def _train_source(experiment: Experiment, paths: RunPaths, callback: Callback | 
 
     Raises:
         BusyError: another process trains it now.
+        RunError: it has another recipe or other data than an earlier run of its command.
         SourceFailedError: it has failed.
     """
     source, paths_of_source = experiment.source, paths.for_sources()
@@ -145,7 +153,7 @@ def _train_source(experiment: Experiment, paths: RunPaths, callback: Callback | 
         return
     about = f"{experiment.name} on {experiment.task} starts from {source.name} on {source.task}"
     failure = paths_of_source.failure_file(source)
-    if run_on_main(paths, paths_of_source.record_file(source).exists):
+    if run_on_main(paths, lambda: FinishedRuns(paths_of_source).has(source)):
         return
     if run_on_main(paths, failure.exists):
         raise SourceFailedError(f"{about}, which failed: {load_failure(failure).reason}")

@@ -250,6 +250,18 @@ class FinishedRuns:
             return None
         return load_checked(experiment, self._checksum(experiment), path)
 
+    def has(self, experiment: Experiment) -> bool:
+        """Return whether an experiment is finished; refuse one that an earlier recipe began.
+
+        Raises:
+            DataError: as `result` says.
+            RunError: as `result` and `refuse_changed_recipe` say.
+        """
+        if self.result(experiment) is not None:
+            return True
+        refuse_changed_recipe(experiment, self.paths)
+        return False
+
     def failure(self, experiment: Experiment) -> Failure | None:
         """Return the recorded failure of an experiment, or None.
 
@@ -310,9 +322,10 @@ def data_mismatch(result: Result, checksum: str, path: Path) -> str | None:
 def refuse_changed_recipe(experiment: Experiment, paths: RunPaths) -> None:
     """Refuse an experiment whose command has started or finished under an earlier recipe.
 
-    Two runs have the same command if protocol, task, row, seed, overrides, and the tokenizer of a
-    checkpoint that they start from are equal. Then the protocol or a default has changed since.
-    Other runs may share a folder, such as those from a checkpoint and from its exported folder.
+    Two runs have the same command if protocol, task, row, seed, overrides, and what a checkpoint
+    decides that they start from are equal. Then the protocol or a default has changed since. Other
+    runs may share a folder, such as those from a checkpoint and from its exported folder, or from
+    two checkpoints whose equal weights have other windows.
 
     Raises:
         RunError: there is such a run; the message names it and what differs.
@@ -323,7 +336,7 @@ def refuse_changed_recipe(experiment: Experiment, paths: RunPaths) -> None:
     overrides = to_json_types(experiment.overrides)
     runs = itertools.chain(_finished_runs(experiment, paths), _interrupted_runs(experiment, paths))
     for path, config, theirs in runs:
-        is_same = theirs == overrides and _tokenizer(config) == _tokenizer(experiment.config)
+        is_same = theirs == overrides and _of_start(config) == _of_start(experiment.config)
         differing = differences(config, experiment.config) if is_same else []
         if differing:
             raise RunError(
@@ -335,9 +348,12 @@ def refuse_changed_recipe(experiment: Experiment, paths: RunPaths) -> None:
 EarlierRun = tuple[Path, RunConfig, dict]  # path, configuration and overrides of a run
 
 
-def _tokenizer(config: RunConfig) -> str | None:
-    """Return the digest of the tokenizer of the checkpoint that a run starts from, or None."""
-    return config.start.tokenizer if config.start is not None else None
+def _of_start(config: RunConfig) -> dict[str, Any]:
+    """Return what a given checkpoint decides of a run that starts from it; empty without one."""
+    if config.start is None or config.start.checkpoint is None:
+        return {}
+    parts = ("start.", "model.", "mechanism.")
+    return {name: x for name, x in identity(config).items() if name.startswith(parts)}
 
 
 def _finished_runs(experiment: Experiment, paths: RunPaths) -> Iterator[EarlierRun]:

@@ -15,6 +15,7 @@ from longspan.tasks import TASKS, Task, build
 from longspan.tasks.info import LANGUAGE_MODELING
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.checkpoint_folder import read_config, weights_sha256
+from longspan.training.checkpoint_names import saved_step
 
 # Fields that a run takes over, except that of a decoder: hashes have it among `start.fields`.
 _MODEL = [field.name for field in dataclasses.fields(ModelConfig) if field.name != "is_decoder"]
@@ -178,7 +179,8 @@ def _find_folder(path: Path) -> Path:
         )
     if (path / "config.json").exists() or read_state(path) is None:
         return path
-    best = Checkpoints(path).best()
-    if best is None:
-        raise DataError(f"{path} holds no saved model yet; run it to its end first")
+    best, record = Checkpoints(path).best(), path.parent.parent / f"{path.name}.json"
+    # A run that was killed as it ended has a record, and resumption checkpoints yet.
+    if best is None or (saved_step(path) is not None and not record.exists()):
+        raise DataError(f"the run in {path} has not finished; run it to its end first")
     return best

@@ -92,8 +92,7 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
     definition = protocols.get(protocol)
     changes = definition.changes(task, mechanism, space.changes)
     added = definition.changes(task, mechanism, space.grid)
-    budget = space.budget or definition.budget
-    base = definition.row(task, mechanism, 0, space.changes, budget)
+    base = definition.row(task, mechanism, 0, space.changes, space.budget)
     protocol_grid = definition.changes(task, mechanism, definition.grids.get(task, {}))
     grid = {name: _distinct(name, values) for name, values in {**protocol_grid, **added}.items()}
     grid_seeds = grid.pop(SEED, definition.seeds)
@@ -112,7 +111,7 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
             for name, value in combination.items()
         }
         every = {**space.changes, **limited}
-        experiment = definition.row(task, mechanism, 0, every, budget)
+        experiment = definition.row(task, mechanism, 0, every, space.budget)
         experiment = _without_protocol_values(experiment, base, protocol_grid)
         for seed in seeds:
             trials.append(Trial(changes=combination, experiment=experiment.with_seed(seed)))
@@ -154,7 +153,9 @@ def searches(
     rows = dict.fromkeys(definition.default_rows if mechanisms is None else mechanisms)
     trial_paths = paths and paths.for_trials()
     pairs, left_out = row_pairs(definition, dict.fromkeys(tasks), rows)
-    check_limits([*space.changes, *space.grid], pairs, definition.row_names)
+    bases = [definition.row(*pair, 0, space.changes, space.budget) for pair in pairs]
+    check_limits(space.grid, bases, definition.row_names)
+    check_limits(space.changes, with_sources(bases), definition.row_names)
     skipped += left_out
     for task, mechanism in pairs:
         if TASKS[task].info.sizes.get("test") == 0:

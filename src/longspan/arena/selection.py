@@ -13,6 +13,7 @@ from longspan.arena.executors import Executor, Skipped
 from longspan.arena.experiment import Experiment
 from longspan.arena.grid import arena
 from longspan.arena.paths import RunPaths
+from longspan.arena.protocols.starts import PREFIX
 from longspan.arena.provenance import code_differences, code_version
 from longspan.arena.run import clean_up
 from longspan.arena.run_state import check_code, hold_lock
@@ -25,6 +26,7 @@ from longspan.arena.search import (
     sources_of,
 )
 from longspan.config import flatten
+from longspan.config.model import SCALE, SCALED
 from longspan.errors import LongspanError, RunError, check_name
 from longspan.files import to_json_types
 from longspan.results import (
@@ -296,11 +298,27 @@ def _with_test(one: TrialResult, paths: RunPaths) -> TrialResult:
 
     if one.result is None or "test" in one.result.scores:
         return one
-    record = paths.for_trials().record_file(one.trial.experiment)
-    scores = {**one.result.scores, "test": evaluate_run(record, "test", paths)[0].score}
-    result = dataclasses.replace(one.result, scores=scores)
+    record, trial = _load_trial(one.trial.experiment, paths)
+    scores = {**trial.scores, "test": evaluate_run(record, "test", paths)[0].score}
+    result = dataclasses.replace(trial, scores=scores)
     write_record(result, record)
     return dataclasses.replace(one, result=result)
+
+
+def _load_trial(experiment: Experiment, paths: RunPaths) -> tuple[Path, Result]:
+    """Return the file of a trial and its record, with the code of this process, which scores it.
+
+    Raises:
+        RunError: other code trained it, and changes are not accepted.
+    """
+    record = paths.for_trials().record_file(experiment)
+    trial, here = load_result(record), code_version(experiment)
+    differing = code_differences(trial.code_version, here) if trial.source_files else []
+    check_code(str(record), differing, accept_changes=paths.accept_changes)
+    if differing:
+        earlier = [*trial.earlier_code, trial.code_version]
+        trial = dataclasses.replace(trial, **vars(here), earlier_code=earlier)
+    return record, trial
 
 
 def _score_on_test(experiment: Experiment, task: Task, tuning: Tuning, paths: RunPaths) -> Result:
@@ -308,14 +326,7 @@ def _score_on_test(experiment: Experiment, task: Task, tuning: Tuning, paths: Ru
     from longspan.arena.finished_run import evaluate_selected
     from longspan.arena.record import pack_test_scores, score_slices
 
-    record = paths.for_trials().record_file(experiment)
-    trial = load_result(record)
-    here = code_version(experiment)
-    differing = code_differences(trial.code_version, here) if trial.source_files else []
-    check_code(str(record), differing, accept_changes=paths.accept_changes)
-    if differing:
-        earlier = [*trial.earlier_code, trial.code_version]
-        trial = dataclasses.replace(trial, **vars(here), earlier_code=earlier)
+    record, trial = _load_trial(experiment, paths)
     final = evaluate_selected(record, trial, task, paths)
     return dataclasses.replace(
         trial,
@@ -346,8 +357,15 @@ def _move_earlier_selections(selected: Sequence[Experiment], paths: RunPaths) ->
 def _differ_in_grid_only(one: Result, two: Result) -> bool:
     """Return whether two results differ in fields of their grids alone."""
     grids = {name for result in (one, two) if result.tuning for name in result.tuning.grid}
+    if SCALE in grids:
+        grids |= {f"model.{name}" for name in SCALED}
+    has_starts = any(name.startswith(PREFIX) for name in grids)  # which decide the whole start
     first, second = (
-        {name: x for name, x in flatten(result.config).items() if name not in grids}
+        {
+            name: x
+            for name, x in flatten(result.config).items()
+            if name not in grids and not (has_starts and name.startswith(PREFIX))
+        }
         for result in (one, two)
     )
     return first == second

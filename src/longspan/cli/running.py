@@ -162,17 +162,18 @@ def train(
 
     A run of a protocol with stages first trains the run that it starts from.
     """
-    from longspan.arena import find_refusal, get
-    from longspan.arena.protocols.scopes import check_limits
+    from longspan.arena import RunChoices
+    from longspan.arena.one_run import finetuning_experiment
 
     paths = folders.run_paths()
-    definition = get(protocol or default_protocol([task], DEFAULT_PROTOCOL))
-    experiment = definition.row(task, mechanism, seed, changes.changes, changes.budget)
-    needed = [*experiment.sources, experiment]
-    check_limits(changes.changes, [(x.task, x.row_name) for x in needed], definition.row_names)
-    if reason := find_refusal(experiment):
-        raise OptionError(reason)
-    run_one(needed, paths, changes, as_json)
+    choices = RunChoices(
+        mechanism=mechanism,
+        protocol=protocol or default_protocol([task], DEFAULT_PROTOCOL),
+        seed=seed,
+        changes=changes.changes,
+        budget=changes.budget,
+    )
+    run_one([finetuning_experiment(None, task, choices)], paths, changes, as_json)
 
 
 def run_one(
@@ -187,7 +188,7 @@ def run_one(
     A run requested by name is retried.
 
     Args:
-        experiments: runs.
+        experiments: runs, without those that they start from.
         paths: folders of results and data, and the device.
         planning: whether to print the cost of the runs instead.
         as_json: print JSON.
@@ -196,10 +197,13 @@ def run_one(
     Raises:
         RunError: one has failed.
     """
+    from longspan.arena.grid import with_sources
+
+    runs = with_sources(experiments)
     if planning.is_plan:
-        print_plan([(experiments, paths)], measure=planning.measure, as_json=as_json)
+        print_plan([(runs, paths)], measure=planning.measure, as_json=as_json)
         return
-    results, failed = _run(experiments, paths, ExecutorOptions(retry_failed=True))
+    results, failed = _run(runs, paths, ExecutorOptions(retry_failed=True))
     if failed:
         raise RunError(failed[0].reason)
     if show is not None:

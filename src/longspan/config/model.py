@@ -12,7 +12,10 @@ from longspan.config.base import setting, settings
 from longspan.errors import OptionError
 
 SCALE = "model.scale"  # change that multiplies the sizes of a model; see `_scale_model`
-
+SCALED = (  # fields that it changes
+    *("hidden_size", "num_hidden_layers", "num_attention_heads"),
+    *("intermediate_size", "classifier_hidden_size"),
+)
 
 _DECLARED = {field.name: field for field in dataclasses.fields(Architecture)}
 _HELP = describe_fields(Architecture)
@@ -97,6 +100,7 @@ def expand_scale(config: ModelConfig, changes: Mapping[str, Any]) -> dict[str, A
     """
     if SCALE not in changes:
         return dict(changes)
-    scaled = dataclasses.asdict(_scale_model(config, changes[SCALE]))
-    fields = {f"model.{name}": x for name, x in scaled.items() if x != getattr(config, name)}
+    scaled = _scale_model(config, changes[SCALE])
+    pairs = {name: (getattr(config, name), getattr(scaled, name)) for name in SCALED}
+    fields = {f"model.{name}": after for name, (before, after) in pairs.items() if before != after}
     return fields | {name: x for name, x in changes.items() if name != SCALE}

@@ -2,9 +2,11 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
+from longspan.config.run import PARTS
 from longspan.results.record import ROW, VARIANT, Failure, Result
 
 _BUDGET = "budget"  # override that has an option of its own
@@ -76,11 +78,36 @@ def _changes(record: Result | Failure) -> list[str]:
     values = {name: x for name, x in record.overrides.items() if name not in left_out}
     if isinstance(record, Result) and record.tuning is not None:
         values |= {name: x for name, x in record.tuning.chosen.items() if name != SEED}
+    values = limit_to_run(record, values)
     words = [part for name in values for part in ("--set", f"{name}={_text(values[name])}")]
     budget = record.config.budget
     if _BUDGET in record.overrides:
         words += ["--budget", str(budget)]
     return words
+
+
+def limit_to_run(record: Result | Failure, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values of a run by dotted field as settings of this run, or of the one it starts from.
+
+    Without a limit they would be settings of both, and those of a task, of all its rows.
+    """
+    start = record.config.start
+    if start is None or start.task is None:
+        return dict(values)
+    limits = {"": f"{record.task}.{record.row_name}."}
+    if isinstance(record, Result) and record.start is not None:
+        # The folder of the run is part of the path of its checkpoint.
+        row = PurePath(record.start.source).parts[-2].rsplit("-", 2)[0]
+        limits[f"{start.task}."] = f"{start.task}.{row}."
+
+    def limited(name: str) -> str:
+        for before, limit in limits.items():
+            field = name.removeprefix(before)
+            if name.startswith(before) and field.partition(".")[0] in PARTS:
+                return f"{limit}{field}"
+        return name
+
+    return {limited(name): x for name, x in values.items()}
 
 
 def _text(value: Any) -> str:

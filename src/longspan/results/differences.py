@@ -32,7 +32,7 @@ class RunDifference:
     seed: int
     overrides: dict[str, Any]  # of the protocol by the run before, else by the one after
     metric: str | None  # main metric; None where no run finished
-    before: float | str | None  # its value on test, or the kind of a failure
+    before: float | str | None  # its value on `Result.scored_split`, or the kind of a failure
     after: float | str | None
     fields: dict[str, tuple[Any, Any]]  # configuration fields with their two values; None: absent
     is_other_data: bool  # whether the data differs
@@ -138,7 +138,8 @@ def _difference(old: Record | None, new: Record | None) -> RunDifference:
 
 def _outcome(run: Record | None) -> float | str | None:
     if isinstance(run, Result):
-        return run.score() if "test" in run.scores else None
+        split = run.scored_split
+        return None if split is None else run.score(split)
     return None if run is None else run.kind
 
 

@@ -36,19 +36,21 @@ def raise_alarms(
     curve: Sequence[Point],
     validation: Score,
     progress: Progress,
+    first_step: int = 0,
 ) -> Iterator[Alarm]:
     """Yield new alarms right after an evaluation; those of a kind raised before are not new.
 
     Args:
         config: training recipe.
         metric: main metric.
-        curve: learning curve so far.
+        curve: learning curve of the stage so far.
         validation: newest validation scores.
         progress: progress of the run.
+        first_step: step of the run before the stage.
     """
     messages: dict[Literal["chance", "diverging", "waiting"], str | None] = {
         "chance": at_chance(config, metric, curve, validation),
-        "diverging": diverging(config, metric, curve),
+        "diverging": diverging(config, metric, curve, first_step),
         "waiting": waiting_for_data(progress, curve[0].step),
     }
     raised = {alarm["kind"] for alarm in progress.alarms}
@@ -84,9 +86,11 @@ def at_chance(
     )
 
 
-def diverging(config: TrainingConfig, metric: Metric, curve: Sequence[Point]) -> str | None:
+def diverging(
+    config: TrainingConfig, metric: Metric, curve: Sequence[Point], first_step: int = 0
+) -> str | None:
     """Return the message for a training loss that has risen far and long, or None."""
-    means = _window_means(curve, config.batch_size)
+    means = _window_means(curve, config.batch_size, first_step)
     before, recent = means[:-_RISE_WINDOWS], means[-_RISE_WINDOWS:]
     if not before:
         return None
@@ -107,10 +111,12 @@ def diverging(config: TrainingConfig, metric: Metric, curve: Sequence[Point]) ->
     )
 
 
-def _window_means(curve: Sequence[Point], batch_size: int) -> list[tuple[int, float]]:
+def _window_means(
+    curve: Sequence[Point], batch_size: int, first_step: int
+) -> list[tuple[int, float]]:
     """Return last step and mean training loss of consecutive windows of enough examples."""
     means: list[tuple[int, float]] = []
-    total, steps, last = 0.0, 0, 0
+    total, steps, last = 0.0, 0, first_step
     for point in curve:
         if point.train_loss is not None:
             total += point.train_loss * (point.step - last)

@@ -247,14 +247,14 @@ class StageTrainer:
             self._raise_alarms(score)
 
     def _raise_alarms(self, score: Score) -> None:
-        progress = self.progress
-        if len(progress.curve) == 1:
+        progress, first_step = self.progress, self.first_step
+        curve = [Point(**x) for x in progress.curve if x["step"] > first_step]
+        if len(curve) == 1:
             progress.warm_seconds = progress.seconds
             progress.warm_data_wait_seconds = progress.data_wait_seconds
         config = dataclasses.replace(self.config, steps=self.last_step)
         metric = self.task.selection_metrics[0]
-        curve = [Point(**x) for x in progress.curve if x["step"] > self.first_step]
-        for alarm in raise_alarms(config, metric, curve, score, progress):
+        for alarm in raise_alarms(config, metric, curve, score, progress, first_step):
             progress.alarms.append(dataclasses.asdict(alarm))
             if self.callback is not None:
                 self.callback.on_alarm(alarm)

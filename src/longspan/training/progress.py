@@ -22,8 +22,8 @@ class Progress:
         window_steps: number of these steps.
         window_statistics: sums of per-example statistics over them, by metric.
         alarms: alarms raised so far.
-        warm_seconds: `seconds` at the first evaluation.
-        warm_data_wait_seconds: `data_wait_seconds` at the first evaluation.
+        warm_seconds: `seconds` at the first evaluation of the stage.
+        warm_data_wait_seconds: `data_wait_seconds` then.
         peak_memory: largest number of bytes so far.
         scaler: state of the loss scaler under fp16.
     """

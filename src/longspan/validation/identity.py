@@ -10,6 +10,7 @@ from longspan.attention import MECHANISMS
 from longspan.config import flatten, parse_budget
 from longspan.errors import LongspanError, check_name
 from longspan.results import ROW, VARIANT, Failure, Result
+from longspan.results.commands import limit_to_run
 from longspan.tasks import TASKS
 from longspan.validation.findings import Finding, RecordFile, Severity
 
@@ -93,7 +94,7 @@ def _requested_experiment(record: Result | Failure) -> Experiment:
         for name, value in (tuning.chosen if tuning else {}).items()
         if name != SEED and value in grid.get(name, ())
     }
-    changes = {**_of_checkpoint(record), **tuned, **record.overrides}
+    changes = {**_of_checkpoint(record), **limit_to_run(record, {**tuned, **record.overrides})}
     for name in (ROW, VARIANT):
         changes.pop(name, None)
     text = changes.pop("budget", None)

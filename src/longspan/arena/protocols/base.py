@@ -141,10 +141,10 @@ class Protocol:
         experiment = replace_budget(experiment, budget or experiment.config.budget)
         if checkpoint or start.keys() - set(OF_RUN):
             return start_from_checkpoint(experiment, {**checkpoint, **start})
-        run_start = find_run_start(self, task, name, start)
+        # Changes of a start that are not limited to a task are for this row alone.
+        source_changes = without_starts(changes or {}, self.row_names)
+        run_start = find_run_start(self, task, name, start, source_changes)
         if run_start is not None:
-            # Changes of a start that are not limited to a task are for this row alone.
-            source_changes = without_starts(changes or {}, self.row_names)
             source = self.row(run_start.task, run_start.row, seed, source_changes, budget)
             experiment = start_from_run(experiment, source, run_start.extend_positions)
         if not start or run_start == find_run_start(self, task, name, {}):

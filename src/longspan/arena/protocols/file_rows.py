@@ -16,7 +16,7 @@ task = { length = 256 }            # without changes: tasks = ["novels"]; covers
                                    # names more tasks than those with changes
 
 [rows.shorter-stage]
-from = "short-stage"               # earlier row whose tasks and changes it has
+from = "short-stage"               # earlier row whose tasks and changes it has; its own come later
 training = { steps = 100 }
 
 [rows.local-from-short]
@@ -105,7 +105,11 @@ def _read_row(
     covered = check_list(table.get("covers", []), str, "covers")
     check_fields(dict.fromkeys(covered), tasks, "task of this file")
     covered = covered or list(limited or (start.tasks if start else tasks))
-    task_changes = dict(start.task_changes) if start else {}
+    own = _changes(table, mechanism, covered)
+    task_changes = {
+        task: {field: x for field, x in changes.items() if field not in own}
+        for task, changes in (start.task_changes if start else {}).items()
+    }
     for task, changes in limited.items():
         with naming(f"tasks.{task}"):
             check_fields(check_table(changes), _PARTS, "field of a row on a task")
@@ -114,7 +118,7 @@ def _read_row(
     return NamedRow(
         name=name,
         tasks=tuple(covered),
-        changes={**(start.changes if start else {}), **_changes(table, mechanism, covered)},
+        changes={**(start.changes if start else {}), **own},
         source=table.get("source", start.source if start else file),
         mechanism=mechanism,
         kind=_kind(table, start),

@@ -10,7 +10,7 @@ applies.
 import dataclasses
 import difflib
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longspan.attention import options_of
 from longspan.config import MechanismConfig, ModelConfig, TrainingConfig
@@ -18,6 +18,9 @@ from longspan.config.model import SCALE
 from longspan.config.run import PARTS
 from longspan.errors import OptionError, UnknownNameError, check_name
 from longspan.tasks import TASKS
+
+if TYPE_CHECKING:
+    from longspan.arena.experiment import Experiment
 
 _SETTABLE = (*PARTS, "start")  # parts of a configuration that settings change
 
@@ -128,28 +131,37 @@ def lift_limits(changes: Mapping[str, Any], task: str, rows: Collection[str]) ->
 
 
 def check_limits(
-    names: Iterable[str], runs: Collection[tuple[str, str]], rows: Collection[str]
+    names: Iterable[str], runs: Collection["Experiment"], rows: Collection[str]
 ) -> None:
     """Check that every setting applies to a run.
 
     Args:
         names: names of the settings.
-        runs: pairs of task and row.
+        runs: runs of the command.
         rows: names of all mechanisms and reference rows.
 
     Raises:
         UnknownNameError: there is no such part, task or row.
-        OptionError: a setting applies to none of the runs; the message lists their tasks and rows.
+        OptionError: a setting applies to none of the runs, whose tasks and rows the message lists,
+            or is one of a start that none of them has.
     """
-    for name in names:
-        setting = parse_setting(name, rows)
-        if runs and not any(setting.applies(*pair) for pair in runs):
-            tasks, row_names = (
-                ", ".join(dict.fromkeys(words)) for words in zip(*runs, strict=True)
-            )
+    settings = [parse_setting(name, rows) for name in names]
+    names_start = any(setting.field == "start.task" for setting in settings)
+    for setting in settings if runs else ():
+        applied = [x for x in runs if setting.applies(x.task, x.row_name)]
+        if not applied:
+            tasks = ", ".join(dict.fromkeys(x.task for x in runs))
+            row_names = ", ".join(dict.fromkeys(x.row_name for x in runs))
             raise OptionError(
-                f"setting {name!r} applies to no run of this command; its tasks are {tasks}; its "
-                f"mechanisms are {row_names}"
+                f"setting {setting.name!r} applies to no run of this command; its tasks are "
+                f"{tasks}; its mechanisms are {row_names}"
+            )
+        has_start = names_start or any(x.config.start is not None for x in applied)
+        if setting.field.startswith("start.") and not has_start:
+            raise OptionError(
+                f"setting {setting.name!r} applies to no run of this command, as none of "
+                f"{', '.join(dict.fromkeys(x.task for x in applied))} starts from another run; set "
+                "start.task too"
             )
 
 

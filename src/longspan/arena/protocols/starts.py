@@ -46,7 +46,11 @@ def start_settings(start: str | RunStart | None) -> dict[str, Any]:
 
 
 def find_run_start(
-    protocol: "Protocol", task: str, name: str, changes: Mapping[str, Any]
+    protocol: "Protocol",
+    task: str,
+    name: str,
+    changes: Mapping[str, Any],
+    source_changes: Mapping[str, Any] | None = None,
 ) -> RunStart | None:
     """Return the run that a row of a protocol starts from, or None.
 
@@ -55,6 +59,7 @@ def find_run_start(
         task: task of the run.
         name: row of the run.
         changes: fields of the start to override, by dotted name.
+        source_changes: settings of the runs behind it, as of `Protocol.row`.
 
     Raises:
         UnknownNameError: the protocol has no such task or row.
@@ -69,7 +74,8 @@ def find_run_start(
             circle = " from ".join(f"{row} on {task}" for task, row in [*chain, pair])
             raise OptionError(f"runs start from each other: {circle}; name another start.task")
         chain.append(pair)
-        following = _run_start(protocol, *pair, {})
+        start_changes, _ = split_start(protocol.changes(*pair, source_changes or {}))
+        following = _run_start(protocol, *pair, start_changes)
     return start
 
 
