@@ -522,3 +522,10 @@ def test_unknown_parallelism_is_rejected_before_data_is_built(cli, tmp_path):
     found = cli("train", "full", "listops", "--parallel", "/dev/null", "--cache", tmp_path)
     check_rejected(found, "no parallelism called '/dev/null'; there are: context, ddp, fsdp")
     assert not list(tmp_path.iterdir())
+
+
+def test_parallelism_of_one_process_is_named_as_ignored(cli, tmp_path):
+    """It was ignored without a word."""
+    missing = ("--data", tmp_path / "none")  # ends the command early
+    _, _, err = cli("train", "full", "listops", "--parallel", "fsdp", *missing)
+    assert "ignored: --parallel; start processes with torchrun or accelerate" in err

@@ -208,6 +208,13 @@ def test_larger_sizes_are_tried_until_memory_exceeds_limit(monkeypatch, needs, t
     assert resolved.changes == {"mechanism.window": chosen}
 
 
+def test_memory_budget_refuses_a_mechanism_that_rejects_every_size(monkeypatch):
+    """The message said that a step needs 0 bytes, and named the budget as the remedy."""
+    monkeypatch.setattr(budget_resolution, "_step_bytes", lambda *_: None)
+    with pytest.raises(RunError, match=r"rejects every size .* \(8, 16, 32, ...\); change"):
+        find_resolution(*budgeted_experiment("memory=6", "local", LONG))
+
+
 def test_size_rejected_by_mechanism_does_not_fit():
     experiment, task = budgeted_experiment("memory=1GiB", "local")
     assert count_bytes(experiment, task, -3) is None

@@ -295,8 +295,10 @@ def test_model_is_scored_at_every_length_but_its_own(paths):
     assert [(one.length, one.score) for one in few] == [(32, scored[1].score)]
     with pytest.raises(OptionError, match="length=1 is too short"):
         evaluate_lengths(record, paths, [1])
-    with pytest.raises(OptionError, match=r"than that of the training, .* got 16; omit"):
+    with pytest.raises(OptionError, match=r"other than that of training, .* got 16; to score"):
         evaluate_lengths(record, paths, [16])
+    with pytest.raises(OptionError, match="given twice: 32, 64, and task.length=48 among"):
+        evaluate_lengths(record, paths, [32, 64], changes={"task.length": 48})
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,7 @@ INVALID = {
         TASK + '[rows.short]\nbudget = "sconds=3"\n', "rows.short.budget: no budget called 's"
     ),
     "seeds": ('seeds = ["a"]\n' + TASK, "seeds must be a list of numbers >= 0, got ['a']"),
-    "no seeds": ("seeds = []\n" + TASK, "seeds must name a number at least, got []"),
+    "no seeds": ("seeds = []\n" + TASK, "seeds must have at least one number, got []"),
     "rows": ("default_rows = 3\n" + TASK, "default_rows must be a list of texts, got 3"),
     "unknown row": ('default_rows = ["locl"]\n' + TASK, "no row called 'locl'; did you mean local"),
     "grid": (TASK + "grid = { seed = 3 }\n", "tasks.recall.grid: seed must be a list of values"),

@@ -105,6 +105,14 @@ def test_chance_is_that_of_the_majority_class(accuracies, majority, expected):
     assert alarms_of(accuracies, majority=majority) == expected
 
 
+def test_chance_alarm_is_raised_after_a_third_of_the_steps_of_a_stage():
+    """A stage that began late had an alarm at its third evaluation."""
+    points = curve([0.5] * 16)[12:]
+    assert at_chance(*state(points)) is not None
+    assert at_chance(*state(points), first_step=640) is not None
+    assert at_chance(*state(points[:3]), first_step=640) is None
+
+
 def test_chance_alarm_requires_three_evaluations():
     config = dataclasses.replace(CONFIG, steps=100)
     assert not at_chance(*state(curve([0.5] * 2), config=config))

@@ -56,7 +56,8 @@ def resolve_budget(
 
     Raises:
         NoMemoryError: no size of the mechanism fits the limit.
-        RunError: the limit allows no step, or seconds would be timed by one of several processes.
+        RunError: the limit allows no step, the mechanism rejects every size, or seconds would be
+            timed by one of several processes.
     """
     state = read_state(run_dir)
     if state is not None and state.resolved_budget is not None:
@@ -167,9 +168,15 @@ def _resolve_memory(experiment: Experiment, task: Task, device: str | None) -> R
             # Sizes grow, and with them bytes, except between the smallest ones.
             if needed > limit and len(candidates) > 1 and needed > candidates[-2][1]:
                 break
+    if not candidates:
+        raise RunError(
+            f"{experiment.name}: the mechanism rejects every size that a budget of memory tries "
+            f"({SMALLEST}, {2 * SMALLEST}, {4 * SMALLEST}, ...); change its other options, or omit "
+            "the budget"
+        )
     fitting = [(size, needed) for size, needed in candidates if needed <= limit]
     if not fitting:
-        least = min((needed for _, needed in candidates), default=0)
+        least = min(needed for _, needed in candidates)
         raise NoMemoryError(
             f"{experiment.name}: a step needs at least {least:,} bytes, and the budget is "
             f"{limit:,.0f}; raise it, or lower training.batch_size"

@@ -105,16 +105,21 @@ def evaluate_lengths(
     errors are those of `evaluate_elsewhere`.
 
     Raises:
-        OptionError: no other length is left.
+        OptionError: no other length is left, or the changes have one too.
     """
     result, given = load_result(record), dict(changes or {})
+    if LENGTH in given:
+        raise OptionError(
+            f"lengths are given twice: {', '.join(map(str, lengths))}, and {LENGTH}={given[LENGTH]}"
+            " among the changes; omit one"
+        )
     scored = {x: y for x, y in given.items() if x not in ("task.train", "task.validation")}
     configs = {x: _evaluated_config(result, task, {**scored, LENGTH: x}) for x in lengths}
     others = [x for x, config in configs.items() if not _is_as_trained(result, config)]
     if not others:
         raise OptionError(
-            f"{record.stem}: expected another length than that of the training, whose score is in "
-            f"the record, got {', '.join(map(str, lengths)) or 'none'}; omit it to evaluate again"
+            f"{record.stem}: expected a length other than that of training, whose score is in the "
+            f"record, got {', '.join(map(str, lengths)) or 'none'}; to score it again, omit --lengths"
         )
     return [
         evaluate_elsewhere(record, paths, task=task, changes={**given, LENGTH: x}, **arguments)

@@ -22,12 +22,13 @@ import typer
 from rich.markup import escape
 from typer.models import ArgumentInfo, OptionInfo
 
-from longspan.cli.common import set_quiet
+from longspan.cli.common import print_note, set_quiet
 from longspan.cli.parsing import parse_changes, split_integers, split_names
 from longspan.cli.usage import EXAMPLES
 from longspan.config import Budget, parse_budget
 from longspan.entry_points import plugin_entry_points
 from longspan.errors import DataError, OptionError, check_name
+from longspan.launch import is_launch
 
 if TYPE_CHECKING:
     from longspan.arena import RunPaths
@@ -293,6 +294,8 @@ class CacheOptions:
             from longspan.training.distributed.group import PARALLELISM
 
             check_name(arguments["parallel"], PARALLELISM, "parallelism")
+            if not is_launch():
+                print_note("ignored:", "--parallel; start processes with torchrun or accelerate")
         if "data" in arguments and not arguments["data"].exists():
             raise DataError(f"--data {arguments['data']} does not exist")
         paths = RunPaths(**arguments)

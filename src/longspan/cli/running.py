@@ -183,7 +183,7 @@ def run_one(
     as_json: bool,
     show: Callable[["Result"], None] | None = None,
 ) -> None:
-    """Run experiments, each behind those that it starts from; print the result of the last one.
+    """Run experiments, each after those that it starts from; print the result of the last one.
 
     A run requested by name is retried.
 

@@ -49,7 +49,7 @@ def raise_alarms(
         first_step: step of the run before the stage.
     """
     messages: dict[Literal["chance", "diverging", "waiting"], str | None] = {
-        "chance": at_chance(config, metric, curve, validation),
+        "chance": at_chance(config, metric, curve, validation, first_step),
         "diverging": diverging(config, metric, curve, first_step),
         "waiting": waiting_for_data(progress, curve[0].step),
     }
@@ -60,7 +60,11 @@ def raise_alarms(
 
 
 def at_chance(
-    config: TrainingConfig, metric: Metric, curve: Sequence[Point], validation: Score
+    config: TrainingConfig,
+    metric: Metric,
+    curve: Sequence[Point],
+    validation: Score,
+    first_step: int = 0,
 ) -> str | None:
     """Return the message for a model that has learned nothing, or None.
 
@@ -69,8 +73,8 @@ def at_chance(
     """
     majority = validation.majority_baseline
     recent = curve[-_CHANCE_EVALUATIONS:]
-    early = recent[-1].step < _CHANCE_SHARE * config.steps or len(recent) < _CHANCE_EVALUATIONS
-    if majority is None or early:
+    share = (recent[-1].step - first_step) / (config.steps - first_step)
+    if majority is None or share < _CHANCE_SHARE or len(recent) < _CHANCE_EVALUATIONS:
         return None
     spread = _NORMAL_95 * math.sqrt(majority * (1 - majority) / validation.num_targets)
     scores = [point.validation_metrics.get(metric.name, 0.0) for point in recent]

@@ -196,7 +196,7 @@ def _parse(content: bytes) -> dict[str, Any]:
     for field, kind in _LISTS.items():
         check_list(table.get(field, []), kind, field)
     if table.get("seeds") == []:
-        raise OptionError("seeds must name a number at least, got []; omit them for seed 0")
+        raise OptionError("seeds must have at least one number, got []; omit seeds for seed 0")
     for field in _TABLES:
         check_table(table.get(field, {}), field)
     return table
