@@ -297,7 +297,7 @@ def test_model_is_scored_at_every_length_but_its_own(paths):
         evaluate_lengths(record, paths, [1])
     with pytest.raises(OptionError, match=r"other than that of training, .* got 16; to score"):
         evaluate_lengths(record, paths, [16])
-    with pytest.raises(OptionError, match="given twice: 32, 64, and task.length=48 among"):
+    with pytest.raises(OptionError, match=r"given twice: 32, 64, and task.length=48 among"):
         evaluate_lengths(record, paths, [32, 64], changes={"task.length": 48})
 
 

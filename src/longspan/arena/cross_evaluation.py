@@ -118,8 +118,8 @@ def evaluate_lengths(
     others = [x for x, config in configs.items() if not _is_as_trained(result, config)]
     if not others:
         raise OptionError(
-            f"{record.stem}: expected a length other than that of training, whose score is in the "
-            f"record, got {', '.join(map(str, lengths)) or 'none'}; to score it again, omit --lengths"
+            f"{record.stem}: expected a length other than that of training, which the record has, "
+            f"got {', '.join(map(str, lengths)) or 'none'}; to score it again, omit --lengths"
         )
     return [
         evaluate_elsewhere(record, paths, task=task, changes={**given, LENGTH: x}, **arguments)

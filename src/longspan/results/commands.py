@@ -7,11 +7,11 @@ from pathlib import PurePath
 from typing import Any
 
 from longspan.config.run import PARTS
-from longspan.results.record import ROW, VARIANT, Failure, Result
+from longspan.results.record import Failure, Result
 
 _BUDGET = "budget"  # override that has an option of its own
 EXTEND_POSITIONS = "start.extend_positions"  # likewise, for a checkpoint that the user named
-_OWN = (ROW, VARIANT, _BUDGET, "start.checkpoint")  # overrides that are no changes of fields
+_OWN = (_BUDGET, "start.checkpoint")  # overrides that are no changes of fields
 SEED = "seed"  # value of a search that is no field of the configuration
 
 
@@ -75,7 +75,7 @@ def arena_command(
 def _changes(record: Result | Failure) -> list[str]:
     """Return the options that change the protocol."""
     left_out = (*_OWN, EXTEND_POSITIONS) if _is_given(record) else _OWN
-    values = {name: x for name, x in record.overrides.items() if name not in left_out}
+    values = {name: x for name, x in record.changes.items() if name not in left_out}
     if isinstance(record, Result) and record.tuning is not None:
         values |= {name: x for name, x in record.tuning.chosen.items() if name != SEED}
     values = limit_to_run(record, values)

@@ -9,7 +9,7 @@ from longspan.arena.search import SEED
 from longspan.attention import MECHANISMS
 from longspan.config import flatten, parse_budget
 from longspan.errors import LongspanError, check_name
-from longspan.results import ROW, VARIANT, Failure, Result
+from longspan.results import Failure, Result
 from longspan.results.commands import limit_to_run
 from longspan.tasks import TASKS
 from longspan.validation.findings import Finding, RecordFile, Severity
@@ -94,9 +94,7 @@ def _requested_experiment(record: Result | Failure) -> Experiment:
         for name, value in (tuning.chosen if tuning else {}).items()
         if name != SEED and value in grid.get(name, ())
     }
-    changes = {**_of_checkpoint(record), **limit_to_run(record, {**tuned, **record.overrides})}
-    for name in (ROW, VARIANT):
-        changes.pop(name, None)
+    changes = {**_of_checkpoint(record), **limit_to_run(record, {**tuned, **record.changes})}
     text = changes.pop("budget", None)
     budget = None if text is None else parse_budget(str(text))
     return protocol.row(record.task, record.row_name, record.seed, changes, budget)
