@@ -51,6 +51,10 @@ def test_runs_without_a_test_split_differ_by_their_score_on_validation():
     )
     (found,) = diff_results([before], [after])
     assert (found.before, found.after, found.change) == (0.5, 0.75, 0.25)
+    # One of them has a test split: both have their scores on validation.
+    tested = variant(scores={"validation": better, "test": validation}, example_scores=None)
+    (found,) = diff_results([before], [tested])
+    assert (found.before, found.after) == (0.5, 0.75)
     (gone,) = diff_results([variant(scores={}, example_scores=None)], [])
     assert gone.before is None
 

@@ -32,7 +32,7 @@ class RunDifference:
     seed: int
     overrides: dict[str, Any]  # of the protocol by the run before, else by the one after
     metric: str | None  # main metric; None where no run finished
-    before: float | str | None  # its value on `Result.scored_split`, or the kind of a failure
+    before: float | str | None  # score on test, else validation; or kind of a failure
     after: float | str | None
     fields: dict[str, tuple[Any, Any]]  # configuration fields with their two values; None: absent
     is_other_data: bool  # whether the data differs
@@ -119,6 +119,7 @@ def _resolved_fields(run: Record) -> dict[str, Any]:
 def _difference(old: Record | None, new: Record | None) -> RunDifference:
     runs = [run for run in (old, new) if run is not None]
     results = [run for run in runs if isinstance(run, Result)]
+    split = "test" if all("test" in x.scores for x in results) else "validation"
     return RunDifference(
         kind="new" if old is None else "gone" if new is None else "changed",
         protocol=runs[0].protocol,
@@ -128,18 +129,17 @@ def _difference(old: Record | None, new: Record | None) -> RunDifference:
         seed=runs[0].seed,
         overrides=runs[0].changes,
         metric=results[-1].metric if results else None,
-        before=_outcome(old),
-        after=_outcome(new),
+        before=_outcome(old, split),
+        after=_outcome(new, split),
         fields=_differing_fields(old, new) if old and new else {},
         is_other_data=len({result.data_checksum for result in results}) > 1,
         is_other_metric=len({result.metric for result in results}) > 1,
     )
 
 
-def _outcome(run: Record | None) -> float | str | None:
+def _outcome(run: Record | None, split: str) -> float | str | None:
     if isinstance(run, Result):
-        split = run.scored_split
-        return None if split is None else run.score(split)
+        return run.score(split) if split in run.scores else None
     return None if run is None else run.kind
 
 
