@@ -311,6 +311,9 @@ def test_settings_of_a_start_that_no_run_has_are_refused(staged):
             grid("staged", **cell, changes={name: value})
     with pytest.raises(OptionError, match=r"none of toy_masked starts from another run; set"):
         searches("staged", SearchSpace(grid={"start.row": ("full", "local")}), **cell)
+    space = SearchSpace(grid={"start.task": (None, SOURCE)}, changes={"start.row": "full"})
+    (found,), _ = searches("staged", space, **cell)
+    assert [x.source and x.source.row_name for x in found.experiments] == [None, "full"]
     changes = {"start.task": SOURCE, "start.row": "full"}
     experiments, _ = grid("staged", **cell, changes=changes)
     assert [x.row_name for x in experiments] == ["full", "local"]

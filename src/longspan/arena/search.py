@@ -16,6 +16,7 @@ from longspan.arena.experiment import Experiment, override
 from longspan.arena.grid import find_cell_refusal, row_pairs, with_sources
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.scopes import check_limits
+from longspan.arena.protocols.starts import START_TASK
 from longspan.arena.run import is_distributed
 from longspan.config import Budget
 from longspan.errors import OptionError
@@ -155,7 +156,8 @@ def searches(
     pairs, left_out = row_pairs(definition, dict.fromkeys(tasks), rows)
     bases = [definition.row(*pair, 0, space.changes, space.budget) for pair in pairs]
     check_limits(space.grid, bases, definition.row_names)
-    check_limits(space.changes, with_sources(bases), definition.row_names)
+    starts = [name for name in space.grid if name.endswith(START_TASK)]
+    check_limits([*space.changes, *starts], with_sources(bases), definition.row_names)
     skipped += left_out
     for task, mechanism in pairs:
         if TASKS[task].info.sizes.get("test") == 0:
