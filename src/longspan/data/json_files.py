@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 _GZIP = b"\x1f\x8b"
 _HALF_PAIR = re.compile(
-    r"\\u[dD][89abAB]\w{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]\w{2})\\u[dD][c-fC-F]\w{2}"
+    r"\\u[dD][89abAB]\w{2}(?!\\u[dD][c-fC-F])|(?<!(?<!\\)\\u[dD][89abAB]\w{2})\\u[dD][c-fC-F]\w{2}"
 )
 
 
