@@ -92,5 +92,14 @@ def _make_tokenizer(task: Task) -> PreTrainedTokenizerFast | None:
         return make_fast_tokenizer(vocabulary, max_length=task.length)
     # The tokenizer is shared by all tasks of the process.
     tokenizer = copy.deepcopy(vocabulary.fast)
-    tokenizer.model_max_length = task.length
+    # As tasks encode texts. Corpora do too, but pipelines fill their [MASK].
+    reading = {
+        "model_max_length": task.length,
+        "padding_side": "right",
+        "truncation_side": "right",
+        "split_special_tokens": not isinstance(task, CorpusTask),
+    }
+    for name, value in reading.items():
+        setattr(tokenizer, name, value)
+    tokenizer.init_kwargs |= reading  # what `save_pretrained` writes
     return tokenizer
