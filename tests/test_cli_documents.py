@@ -136,7 +136,9 @@ def test_rows_are_ranked_by_the_metric_of_the_table(tmp_path):
     ]
     ranked = sorted(rows, key=lambda row: _rank(row, "accuracy"))
     assert [row.name for row in ranked] == ["b", "a", "c"]
-    assert _short_labels(rows)[1] == [f"{row.name} (window {row.options['window']})" for row in rows]
+    assert _short_labels(rows)[1] == [
+        f"{row.name} (window {row.options['window']})" for row in rows
+    ]
     assert _short_labels(rows[:1] * 2) == ({"window": [2, 0]}, ["a", "a"])
 
 

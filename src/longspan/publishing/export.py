@@ -25,6 +25,7 @@ from longspan.tasks.language.streams import StreamTask
 from longspan.tasks.pieces import PieceTask
 from longspan.tokenizers import make_fast_tokenizer
 from longspan.tokenizers.streams import make_stream_tokenizer
+from longspan.training.arguments import takes_global_tokens
 
 
 def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | None = None) -> Path:
@@ -50,7 +51,7 @@ def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | No
     task, model = run.task, run.model
     if isinstance(task, OwnTexts) and task.is_regression:
         _write_units(cast(LongspanClassifier, model), task)
-    if getattr(task.options, "global_tokens", None) == "first":
+    if getattr(task.options, "global_tokens", None) == "first" and takes_global_tokens(model):
         # Pipelines of transformers pass no mask of global tokens.
         model.config.default_global_tokens = "first"
     tokenizer = _make_tokenizer(task)

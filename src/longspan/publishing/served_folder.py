@@ -151,5 +151,8 @@ def _encode(
     parts = [torch.tensor(x, dtype=torch.long) for x in rows]
     ids = nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=padding)
     mask = torch.arange(ids.shape[1]) < torch.tensor([len(x) for x in parts])[:, None]
-    is_global = mask & global_positions(serving.global_tokens, mask.shape[1])
-    return {"input_ids": ids, "attention_mask": mask, "global_attention_mask": is_global}
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if serving.global_tokens != "none":  # else those of the model's own rule
+        is_global = mask & global_positions(serving.global_tokens, mask.shape[1])
+        inputs["global_attention_mask"] = is_global
+    return inputs
