@@ -156,6 +156,20 @@ def test_exported_model_has_the_global_tokens_of_the_run(cli, runs, tmp_path, me
     np.testing.assert_allclose(served.probabilities, found.probabilities, rtol=1e-5)
 
 
+def test_exported_mechanism_has_the_options_of_evaluations(cli, runs, tmp_path):
+    """It had those of training, and other predictions than the scores of its card."""
+    paths = ("--runs", tmp_path / "runs", "--cache", runs / "cache", "--device", "cpu")
+    options = {"task.vocabulary": "bytes", "task.length": 60, "evaluation.hashes": 5}
+    changes = {**tiny.SHORT_RUN, **options, "mechanism.chunk": 4}
+    cli.done("train", "reformer", "reviews", *tiny.short_flags(changes), *paths)
+    (record,) = (tmp_path / "runs" / "own" / "reviews").glob("*.json")
+    export(cli, runs, record, tmp_path / "model")
+    rows = [(text,) for text, *_ in reviews(8, seed=1)]
+    expected = predict(record, rows, RunPaths(cache=runs / "cache", device="cpu")).probabilities
+    served = predict_in_folder(tmp_path / "model", rows, "cpu").probabilities
+    np.testing.assert_allclose(served, expected, rtol=1e-5)
+
+
 def test_converted_classifier_keeps_its_global_tokens(tmp_path):
     """A mask without global tokens replaced the rule of the source: its first token."""
     texts = [text for text, *_ in reviews(4)]

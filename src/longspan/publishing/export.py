@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerFast
 
-from longspan.arena.finished_run import load_run
+from longspan.arena.finished_run import evaluation_options, load_run
 from longspan.arena.paths import RunPaths
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.files import check_new_folder
@@ -32,7 +32,8 @@ def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | No
     """Write the selected model of a run as a folder for the hub; return the folder.
 
     It has the weights, the code, a model card with the scores of the record and, for tasks of
-    texts and language models, the tokenizer. Predicted numbers are in units of the file.
+    texts and language models, the tokenizer. Predicted numbers are in units of the file. The
+    mechanism has the options of the run's evaluations.
 
     Args:
         record: record of a finished run.
@@ -67,7 +68,9 @@ def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | No
             kept=None if kept is None else list(kept),
             global_tokens=task.options.global_tokens,
         )
-    return write_hub_folder(model, folder, tokenizer=tokenizer, card=card, serving=serving)
+    model.config.attention_options |= run.result.effective_config.evaluation_changes
+    with evaluation_options(run.result, model).applied("test"):  # with random draws of these
+        return write_hub_folder(model, folder, tokenizer=tokenizer, card=card, serving=serving)
 
 
 @torch.no_grad()
