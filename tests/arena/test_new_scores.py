@@ -53,8 +53,9 @@ def test_numbers_are_scored_in_the_units_of_the_file():
         (["a", "b", "c"], "class", ["a", "d", "b", "c"], "the training has no 'd', but 'a', 'b'"),
         (["a", "b", "c"], "labels", ["a;d", "", "", ""], "the training has no 'd'"),
         (["a", "b", "c"], "class", ["", "a", "", ""], "two texts with a target are needed, got 1"),
-        ([], "number", ["1", "x", "2", "3"], "expected numbers, as in the training"),
-        ([], "number", ["1", "inf", "2", "3"], "not finite"),
+        ([], "number", ["1", "x", "2", "3"], "expected finite numbers, .* got 'x'"),
+        ([], "number", ["1", "2", "inf", "3"], "got 'inf'"),
+        ([], "number", ["1", "2", "3", "1_5"], "got '1_5'"),
     ],
 )
 def test_targets_that_do_not_fit_are_named(names, kind, given, reason):
