@@ -30,10 +30,11 @@ def test_texts_of_one_class_have_no_auc():
     assert all(x is None or np.isfinite(x) for x in scores.metrics.values())
 
 
-@pytest.mark.parametrize("separator", [";", "|", ","])
+@pytest.mark.parametrize("separator", [";", "|", ",", " "])
 def test_labels_have_any_separator_that_no_name_has(separator):
-    predictions = name_predictions(LOGITS - 1.5, ["a", "b", "c d"], "labels", 0.5)
-    given = ["a", separator.join(["b", " c d"]), "", "b"]
+    last = "c" if separator == " " else "c d"
+    predictions = name_predictions(LOGITS - 1.5, ["a", "b", last], "labels", 0.5)
+    given = ["a", separator.join(["b", f" {last}"]), "", "b"]
     scores = score_predictions(predictions, given, 0.5)
     truth = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0], [0, 1, 0]])
     predicted = (LOGITS > 1.5).numpy()

@@ -2,7 +2,7 @@
 
 import copy
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -68,7 +68,8 @@ def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | No
             kept=None if kept is None else list(kept),
             global_tokens=task.options.global_tokens,
         )
-    model.config.attention_options |= run.result.effective_config.evaluation_changes
+    options = cast("dict[str, Any]", model.config.attention_options)  # a run has one mechanism
+    options |= run.result.effective_config.evaluation_changes
     with evaluation_options(run.result, model).applied("test"):  # with random draws of these
         return write_hub_folder(model, folder, tokenizer=tokenizer, card=card, serving=serving)
 

@@ -142,7 +142,7 @@ def label_separator(names: Sequence[str]) -> str:
 
 def _separators(names: Sequence[str]) -> Iterator[str]:
     """Return the separators that are in no name."""
-    return (x for x in (SEPARATOR, *"|,/") if not any(x in name for name in names))
+    return (x for x in (SEPARATOR, *"|,/ ") if not any(x in name for name in names))
 
 
 def separate_labels(texts: Sequence[str], names: Sequence[str]) -> list[list[str]]:
