@@ -14,7 +14,8 @@ from transformers import RobertaConfig, RobertaModel
 
 import tiny
 from longspan.arena.documents.metrics import METRICS
-from longspan.cli.documents import _load_rows, _verdict
+from longspan.arena.documents.start import task_coverage
+from longspan.cli.documents import _load_rows, _rank, _short_labels, _verdict
 from longspan.results import DocumentRow, DocumentScores, load_results, load_side_records
 from own_files import BAD, GOOD, reviews, save_tokenizer, write_csv
 from test_cli_errors import check_rejected
@@ -123,6 +124,33 @@ def test_rows_of_a_table_average_seeds_and_no_other_runs(tmp_path):
     assert [row.options.get("seeds", 1) for row in rows] == [2, 1]
     assert [row.metrics["accuracy"] for row in rows] == pytest.approx([0.5, 0.6])
     assert rows[0].label == "local (seeds 2, accuracy 0.400 to 0.600)"
+
+
+def test_rows_are_ranked_by_the_metric_of_the_table(tmp_path):
+    """Another command may have scored a run on the same documents by another main metric."""
+    rows = [
+        DocumentRow(name=name, options={"window": [2, x]}, metrics=metrics, seconds=1)
+        for x, (name, metrics) in enumerate(
+            {"a": {"f1_macro": 0.9, "accuracy": 0.5}, "b": {"accuracy": 0.6}, "c": {}}.items()
+        )
+    ]
+    ranked = sorted(rows, key=lambda row: _rank(row, "accuracy"))
+    assert [row.name for row in ranked] == ["b", "a", "c"]
+    assert _short_labels(rows)[1] == [
+        f"{row.name} (window {row.options['window']})" for row in rows
+    ]
+    assert _short_labels(rows[:1] * 2) == ({"window": [2, 0]}, ["a", "a"])
+
+
+def test_coverage_of_characters_counts_characters(cli, tmp_path):
+    """Bytes were counted, of which a letter of Cyrillic has two."""
+    rows = [(f"{number:02}" + 10 * "я", "ab"[number % 2]) for number in range(20)]
+    file, cache = write_csv(tmp_path / "mine.csv", rows, HEADER[:2]), tmp_path / "cache"
+    columns = ("--text", "body", "--label", "stars")
+    cli.done("data", "import", "texts", file, *columns, "--cache", cache)
+    options = {"vocabulary": "characters", "length": 12, "end": False}
+    assert task_coverage("mine", options)[1:] == (12, 1.0, 1.0)
+    assert task_coverage("mine", {**options, "end": True})[1:] == (13, 0.0, 12 / 13)
 
 
 def save_roberta(folder):

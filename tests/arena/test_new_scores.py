@@ -30,10 +30,11 @@ def test_texts_of_one_class_have_no_auc():
     assert all(x is None or np.isfinite(x) for x in scores.metrics.values())
 
 
-@pytest.mark.parametrize("separator", [";", "|", ","])
+@pytest.mark.parametrize("separator", [";", "|", ",", " "])
 def test_labels_have_any_separator_that_no_name_has(separator):
-    predictions = name_predictions(LOGITS - 1.5, ["a", "b", "c d"], "labels", 0.5)
-    given = ["a", separator.join(["b", " c d"]), "", "b"]
+    last = "c" if separator == " " else "c d"
+    predictions = name_predictions(LOGITS - 1.5, ["a", "b", last], "labels", 0.5)
+    given = ["a", separator.join(["b", f" {last}"]), "", "b"]
     scores = score_predictions(predictions, given, 0.5)
     truth = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0], [0, 1, 0]])
     predicted = (LOGITS > 1.5).numpy()
@@ -53,8 +54,9 @@ def test_numbers_are_scored_in_the_units_of_the_file():
         (["a", "b", "c"], "class", ["a", "d", "b", "c"], "the training has no 'd', but 'a', 'b'"),
         (["a", "b", "c"], "labels", ["a;d", "", "", ""], "the training has no 'd'"),
         (["a", "b", "c"], "class", ["", "a", "", ""], "two texts with a target are needed, got 1"),
-        ([], "number", ["1", "x", "2", "3"], "expected numbers, as in the training"),
-        ([], "number", ["1", "inf", "2", "3"], "not finite"),
+        ([], "number", ["1", "x", "2", "3"], "expected finite numbers, .* got 'x'"),
+        ([], "number", ["1", "2", "inf", "3"], "got 'inf'"),
+        ([], "number", ["1", "2", "3", "1_5"], "got '1_5'"),
     ],
 )
 def test_targets_that_do_not_fit_are_named(names, kind, given, reason):

@@ -1,5 +1,7 @@
 """Import of files of one's own: formats, checks, splits by a hash of the text."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -104,6 +106,18 @@ def test_numbers_are_kept_and_standardized_by_training(tmp_path):
     assert found == {text: float(number) for text, number in rows}
     assert described.mean == pytest.approx(splits["train"].targets.mean())
     assert described.deviation == pytest.approx(splits["train"].targets.std())
+
+
+def test_order_of_the_file_changes_nothing_of_an_import_of_numbers(tmp_path):
+    """The last bit of the mean did, which standardizes the numbers that a model learns."""
+    rows = [(f"text {n}", f"{n / 7}") for n in range(90)]
+    request = TextsRequest(text="body", target="stars", kind="number")
+    found = set()
+    for seed in range(8):
+        random.Random(seed).shuffle(rows)
+        described, _ = load(tmp_path / str(seed), write_csv(tmp_path / "x.csv", rows), request)
+        found.add((described.rows_sha256, described.mean, described.deviation))
+    assert len(found) == 1
 
 
 def test_quoted_line_breaks_and_long_fields_are_read(tmp_path):

@@ -128,7 +128,7 @@ CSV = {
             "must contain finite numbers",
             {"kind": "number"},
         )
-        for value in ("many", "nan", "inf", "1,5")
+        for value in ("many", "nan", "inf", "1,5", "1_5")
     },
 }
 JSON = {

@@ -99,6 +99,15 @@ def test_documents_of_tables_are_their_text_column(tmp_path):
     assert ["".join(x.parts) for x in found] == expected
 
 
+def test_files_of_the_system_are_no_documents(tmp_path):
+    for name in (".hidden", "Thumbs.db", "__MACOSX/a.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"\0")
+    (tmp_path / "a.txt").write_text("one")
+    found = CorpusSource(path=str(tmp_path)).read(FileFormat(), ReadingReport())
+    assert ["".join(x.parts) for x in found] == ["one"]
+
+
 # Values of files as they stand, where the `datasets` library gives other ones or none.
 KEPT = {
     "leading zeros": ("x.csv", "text,label\na,007\nb,1\n", ["007", "1"]),

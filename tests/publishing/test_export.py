@@ -9,14 +9,19 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    LongformerConfig,
+    LongformerForSequenceClassification,
+)
 
 import tiny
 from longspan.arena import RunPaths
 from longspan.arena.predict import predict
 from longspan.arena.saved_checkpoint import open_checkpoint
 from longspan.errors import OptionError
-from longspan.models import LongspanForPairClassification
+from longspan.models import LongspanForPairClassification, convert
 from longspan.publishing.served_folder import predict_in_folder
 from longspan.report.statistics.intervals import interval
 from longspan.report.statistics.noise import measure_noise
@@ -44,6 +49,11 @@ def runs(tmp_path_factory):
     ]
     where = ["--runs", folder / "runs", "--device", "cpu", *cache]
     save_tokenizer(folder / "pieces", [text for text, *_ in rows])
+    # As tokenizers of decoders have them; tasks keep the head and pad behind a text.
+    fast = AutoTokenizer.from_pretrained(
+        folder / "pieces", padding_side="left", truncation_side="left"
+    )
+    fast.save_pretrained(folder / "pieces")
     regressions = [("pairs", "bytes"), ("numbers", "bytes")]
     for task, vocabulary in [*(("reviews", x) for x in VOCABULARIES.values()), *regressions]:
         changes = {**tiny.SHORT_RUN, "task.vocabulary": vocabulary, "task.length": 60}
@@ -81,6 +91,7 @@ def test_exported_model_predicts_as_the_run(cli, runs, tmp_path, vocabulary):
     out, _ = export(cli.done, runs, record, folder, "--json")
     assert {"README.md", "tokenizer.json", "model.safetensors"} <= set(json.loads(out)["files"])
     texts = [text for text, *_ in reviews(8, seed=1)]
+    texts[0] = "[SEP] is no token of a text [MASK] [CLS]"
     expected = predict(
         record, [(text,) for text in texts], RunPaths(cache=runs / "cache", device="cpu")
     )
@@ -120,18 +131,17 @@ def test_exported_numbers_are_in_units_of_the_file(cli, runs, tmp_path, task):
     torch.testing.assert_close(numbers, expected.to(numbers.dtype))
 
 
-@pytest.mark.parametrize("option", ["first", 3])
-def test_exported_model_has_the_global_tokens_of_the_run(cli, runs, tmp_path, option):
+@pytest.mark.parametrize(
+    ("mechanism", "option"), [("longformer", "first"), ("longformer", 3), ("linear", "first")]
+)
+def test_exported_model_has_the_global_tokens_of_the_run(cli, runs, tmp_path, mechanism, option):
     """They are marked by the task: where the model is served, none were."""
     paths = ("--runs", tmp_path / "runs", "--cache", runs / "cache", "--device", "cpu")
     options = {"task.vocabulary": "bytes", "task.length": 60, "task.global_tokens": option}
-    changes = {
-        **tiny.SHORT_RUN,
-        **options,
-        "mechanism.window": 2,
-        "mechanism.first_global": "false",
-    }
-    cli.done("train", "longformer", "reviews", *tiny.short_flags(changes), *paths)
+    changes = {**tiny.SHORT_RUN, **options}
+    if mechanism == "longformer":
+        changes |= {"mechanism.window": 2, "mechanism.first_global": "false"}
+    cli.done("train", mechanism, "reviews", *tiny.short_flags(changes), *paths)
     (record,) = (tmp_path / "runs" / "own" / "reviews").glob("*.json")
     assert export(cli, runs, record, tmp_path / "model")[0] == 0
     found = predict(record, [("A text.",)], RunPaths(cache=runs / "cache", device="cpu"))
@@ -144,6 +154,44 @@ def test_exported_model_has_the_global_tokens_of_the_run(cli, runs, tmp_path, op
     )
     served = predict_in_folder(tmp_path / "model", [("A text.",)], "cpu")
     np.testing.assert_allclose(served.probabilities, found.probabilities, rtol=1e-5)
+
+
+def test_exported_mechanism_has_the_options_of_evaluations(cli, runs, tmp_path):
+    """It had those of training, and other predictions than the scores of its card."""
+    paths = ("--runs", tmp_path / "runs", "--cache", runs / "cache", "--device", "cpu")
+    options = {"task.vocabulary": "bytes", "task.length": 60, "evaluation.hashes": 5}
+    changes = {**tiny.SHORT_RUN, **options, "mechanism.chunk": 4}
+    cli.done("train", "reformer", "reviews", *tiny.short_flags(changes), *paths)
+    (record,) = (tmp_path / "runs" / "own" / "reviews").glob("*.json")
+    export(cli, runs, record, tmp_path / "model")
+    rows = [(text,) for text, *_ in reviews(8, seed=1)]
+    expected = predict(record, rows, RunPaths(cache=runs / "cache", device="cpu")).probabilities
+    served = predict_in_folder(tmp_path / "model", rows, "cpu").probabilities
+    np.testing.assert_allclose(served, expected, rtol=1e-5)
+
+
+def test_converted_classifier_keeps_its_global_tokens(tmp_path):
+    """A mask without global tokens replaced the rule of the source: its first token."""
+    texts = [text for text, *_ in reviews(4)]
+    tokenizer = AutoTokenizer.from_pretrained(save_tokenizer(tmp_path / "source", texts))
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = LongformerConfig(
+        **sizes,
+        vocab_size=len(tokenizer),
+        intermediate_size=16,
+        max_position_embeddings=66,
+        attention_window=4,
+        pad_token_id=tokenizer.pad_token_id,
+        initializer_range=0.5,
+    )
+    source = LongformerForSequenceClassification(config).eval()
+    source.save_pretrained(tmp_path / "source")
+    convert(tmp_path / "source", out=tmp_path / "model")
+    with torch.no_grad():
+        logits = source(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+    found = predict_in_folder(tmp_path / "model", [(text,) for text in texts], "cpu")
+    expected = logits.softmax(-1).max(-1)[0].double().numpy()
+    np.testing.assert_allclose(found.probabilities, expected, rtol=1e-4)
 
 
 def test_pretrained_model_keeps_its_tokenizer(cli, tmp_path):

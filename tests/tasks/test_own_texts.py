@@ -23,6 +23,7 @@ from longspan.tasks import SPLITS, TASKS, build, imported_names
 from longspan.tasks.data_cards import write_card
 from longspan.tasks.encoded_text import encode_text, kept_tokens
 from longspan.tokenizers import make_fast_tokenizer
+from longspan.training.arguments import model_inputs
 from own_files import forgotten_imports, reviews, save_tokenizer, write_csv
 
 HEADER = ("body", "stars", "score")
@@ -317,3 +318,22 @@ def test_card_of_an_exported_model_keeps_head_and_tail_as_training_does(imported
         for text in ("short", "a text that is longer than eight bytes"):
             assert scope["encode"](text)["input_ids"][0].tolist() == task.encode(text).tolist()
         assert 'inputs = encode("A text.")' in usage
+
+
+@pytest.mark.parametrize("option", ["first", 3])
+@pytest.mark.parametrize("mechanism", ["local", "linear"])
+def test_card_of_pairs_marks_global_tokens_as_training_does(cache, option, mechanism):
+    """A mechanism without global tokens gets none: its model refuses their mask."""
+    options = {"vocabulary": "bytes", "length": 7, "global_tokens": option}
+    task = build("kinds", options)
+    task.open(cache)
+    changes = {f"task.{name}": x for name, x in options.items()}
+    model = make_model(get("own").row("kinds", mechanism, 0, changes), task).eval()
+    usage = example_of_use(model, task, has_tokenizer=True)
+    tokenizer = make_fast_tokenizer(task.tokenizer, max_length=7)
+    scope = {"torch": torch, "model": model, "tokenizer": tokenizer}
+    exec(usage[usage.index("a = tokenizer") :], scope)
+    batch = task.collate(task.encode_rows([("A text.", "Another one.")]), np.arange(1))
+    expected = model_inputs(model, batch.inputs, model.device)
+    assert scope["inputs"].keys() == expected.keys()
+    assert all(torch.equal(scope["inputs"][name].to(x), x) for name, x in expected.items())

@@ -274,7 +274,7 @@ def _print_documents(
     first, record = scores[0], records[0]
     metrics = [*first.rows[0].metrics]
     columns = (f"{first.task}: {first.documents:,} documents of {first.split}", *metrics, "time")
-    rows = sorted(_load_rows(first, paths.runs), key=_rank)
+    rows = sorted(_load_rows(first, paths.runs), key=lambda row: _rank(row, metrics[0]))
     shared, labels = _short_labels(rows)
     labeled = [*zip(labels, rows, strict=True), *((x.label, x) for x in first.rows[1:])]
     print_table(columns, (_cells(*pair, metrics) for pair in labeled), right=columns[1:])
@@ -338,11 +338,11 @@ def _load_rows(scores: "DocumentScores", runs: Path) -> "Iterator[DocumentRow]":
         yield dataclasses.replace(first, options=options, metrics=metrics, seconds=seconds)
 
 
-def _rank(row: "DocumentRow") -> float:
-    """Return what sorts rows by their main metric, the best first."""
+def _rank(row: "DocumentRow", name: str) -> float:
+    """Return what sorts rows by a metric, the best first and those without it last."""
     from longspan.arena.documents.metrics import METRICS
 
-    name, value = next(iter(row.metrics.items()))
+    value = row.metrics.get(name)
     return math.inf if value is None else -METRICS[name].signed(value)
 
 
@@ -378,9 +378,11 @@ def _confusions(row: "DocumentRow") -> list[str]:
 def _short_labels(rows: "list[DocumentRow]") -> tuple[dict[str, Any], list[str]]:
     """Return the options that all of several rows share but the length, and labels without them."""
     options = [row.options for row in rows]
-    items = [set(x.items()) for x in options if len(options) > 1]
-    common = set.intersection(*items) if items else set()
-    shared = {x: y for x, y in options[0].items() if (x, y) in common and x != "length"}
+    shared = {
+        name: x
+        for name, x in options[0].items()
+        if len(rows) > 1 and name != "length" and all((name, x) in y.items() for y in options)
+    }
     own = [{name: x for name, x in y.items() if name not in shared} for y in options]
     labels = [dataclasses.replace(x, options=y).label for x, y in zip(rows, own, strict=True)]
     return shared, labels

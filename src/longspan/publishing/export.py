@@ -2,13 +2,13 @@
 
 import copy
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
 from transformers import PreTrainedTokenizerFast
 
-from longspan.arena.finished_run import load_run
+from longspan.arena.finished_run import evaluation_options, load_run
 from longspan.arena.paths import RunPaths
 from longspan.data.word_pieces import WordPieceTokenizer
 from longspan.files import check_new_folder
@@ -25,13 +25,15 @@ from longspan.tasks.language.streams import StreamTask
 from longspan.tasks.pieces import PieceTask
 from longspan.tokenizers import make_fast_tokenizer
 from longspan.tokenizers.streams import make_stream_tokenizer
+from longspan.training.arguments import takes_global_tokens
 
 
 def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | None = None) -> Path:
     """Write the selected model of a run as a folder for the hub; return the folder.
 
     It has the weights, the code, a model card with the scores of the record and, for tasks of
-    texts and language models, the tokenizer. Predicted numbers are in units of the file.
+    texts and language models, the tokenizer. Predicted numbers are in units of the file. The
+    mechanism has the options of the run's evaluations.
 
     Args:
         record: record of a finished run.
@@ -50,7 +52,7 @@ def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | No
     task, model = run.task, run.model
     if isinstance(task, OwnTexts) and task.is_regression:
         _write_units(cast(LongspanClassifier, model), task)
-    if getattr(task.options, "global_tokens", None) == "first":
+    if getattr(task.options, "global_tokens", None) == "first" and takes_global_tokens(model):
         # Pipelines of transformers pass no mask of global tokens.
         model.config.default_global_tokens = "first"
     tokenizer = _make_tokenizer(task)
@@ -66,7 +68,10 @@ def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | No
             kept=None if kept is None else list(kept),
             global_tokens=task.options.global_tokens,
         )
-    return write_hub_folder(model, folder, tokenizer=tokenizer, card=card, serving=serving)
+    options = cast("dict[str, Any]", model.config.attention_options)  # a run has one mechanism
+    options |= run.result.effective_config.evaluation_changes
+    with evaluation_options(run.result, model).applied("test"):  # with random draws of these
+        return write_hub_folder(model, folder, tokenizer=tokenizer, card=card, serving=serving)
 
 
 @torch.no_grad()
@@ -92,5 +97,14 @@ def _make_tokenizer(task: Task) -> PreTrainedTokenizerFast | None:
         return make_fast_tokenizer(vocabulary, max_length=task.length)
     # The tokenizer is shared by all tasks of the process.
     tokenizer = copy.deepcopy(vocabulary.fast)
-    tokenizer.model_max_length = task.length
+    # As tasks encode texts. Corpora do too, but pipelines fill their [MASK].
+    reading = {
+        "model_max_length": task.length,
+        "padding_side": "right",
+        "truncation_side": "right",
+        "split_special_tokens": not isinstance(task, CorpusTask),
+    }
+    for name, value in reading.items():
+        setattr(tokenizer, name, value)
+    tokenizer.init_kwargs |= reading  # what `save_pretrained` writes
     return tokenizer

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoTokenizer
 
 from longspan.arena.documents.metrics import Kind
@@ -99,7 +99,7 @@ def predict_in_folder(
         inputs: dict[str, Tensor] = {}
         sides = zip(*(texts[row] for row in rows), strict=True)
         for suffix, side in zip(("", "_b"), sides, strict=False):
-            encoded = _encode(tokenizer, side, serving)
+            encoded = _encode(tokenizer, side, serving, config.pad_token_id or 0)
             inputs |= {f"{name}{suffix}": x for name, x in encoded.items()}
         output = model(**model_inputs(model, inputs, torch.device(device)))
         logits[rows] = output.logits.double().cpu()
@@ -138,15 +138,21 @@ def _load(folder: Path, sides: int) -> tuple[Any, Any]:
     return cls.from_pretrained(folder).eval(), tokenizer
 
 
-def _encode(tokenizer: Any, texts: Sequence[str], serving: Serving) -> dict[str, Tensor]:
-    """Return the padded ids of texts, and their masks."""
+def _encode(
+    tokenizer: Any, texts: Sequence[str], serving: Serving, padding: int
+) -> dict[str, Tensor]:
+    """Return the padded ids of texts, and their masks; a tokenizer may have no padding."""
     if serving.kept is None:
         rows = tokenizer(list(texts), truncation=True)["input_ids"]
     else:
         head, tail = serving.kept
         whole = tokenizer(list(texts))["input_ids"]
         rows = [x if len(x) <= head + tail else x[:head] + x[len(x) - tail :] for x in whole]
-    padded = tokenizer.pad({"input_ids": rows}, return_tensors="pt")
-    ids, mask = padded["input_ids"], padded["attention_mask"].bool()
-    is_global = mask & global_positions(serving.global_tokens, mask.shape[1])
-    return {"input_ids": ids, "attention_mask": mask, "global_attention_mask": is_global}
+    parts = [torch.tensor(x, dtype=torch.long) for x in rows]
+    ids = nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=padding)
+    mask = torch.arange(ids.shape[1]) < torch.tensor([len(x) for x in parts])[:, None]
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if serving.global_tokens != "none":  # else those of the model's own rule
+        is_global = mask & global_positions(serving.global_tokens, mask.shape[1])
+        inputs["global_attention_mask"] = is_global
+    return inputs

@@ -10,6 +10,7 @@ from longspan.tasks import Task
 from longspan.tasks.encoded_text import EncodedTextTask
 from longspan.tasks.pieces import PieceTask
 from longspan.tasks.questions.question_data import QuestionTask
+from longspan.training.arguments import takes_global_tokens
 
 _LOAD = """import torch
 from transformers import {imports}
@@ -72,8 +73,10 @@ def encode(text):
 _GENERATE = """with torch.no_grad():
     print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True))
 """
-_PASSAGES = """passages = torch.arange(inputs["input_ids"].shape[1])[None] % {length} == 0
-inputs["global_attention_mask"] = passages & inputs["attention_mask"].bool()
+_GLOBAL = """for side in {sides}:
+    places = torch.arange(inputs["input_ids" + side].shape[1])[None]
+    is_global = ({places} == 0) & inputs["attention_mask" + side].bool()
+    inputs["global_attention_mask" + side] = is_global
 """
 _CALL = """with torch.no_grad():
     print(model(**inputs).logits)
@@ -87,18 +90,19 @@ def example_of_use(model: PreTrainedModel, task: Task, *, has_tokenizer: bool) -
     """Return Python that loads a model of a hub folder and calls it on an input of its task."""
     load = _loading(model, has_tokenizer=has_tokenizer)
     is_pair = "input_ids_b" in task.head.texts
+    option = getattr(task.options, "global_tokens", None) if takes_global_tokens(model) else None
     if isinstance(task, PieceTask) and not (has_tokenizer and isinstance(task, QuestionTask)):
         # Inputs of several texts, and outputs of several parts.
         return load + _zeros(task, is_pair) + _CALL_ALL
     if isinstance(task, QuestionTask):
-        is_global = task.options.global_tokens in ("question", "boundaries")
+        is_global = option in ("question", "boundaries")
         return load + _TOKENIZER + _QUESTION + _GLOBAL_QUESTION * is_global + _ANSWER
     if has_tokenizer and task.head.compares_examples:
         return load + _TOKENIZER + _SEARCH
     if has_tokenizer and task.generation is not None:
         return load + _TOKENIZER + _TEXTS + _GENERATE
     if has_tokenizer:
-        return load + _TOKENIZER + _encode(task, is_pair) + _CALL
+        return load + _TOKENIZER + _encode(task, is_pair, option) + _CALL
     return load + _zeros(task, is_pair) + _CALL
 
 
@@ -117,12 +121,13 @@ def _loading(model: PreTrainedModel, *, has_tokenizer: bool) -> str:
     return _LOAD.format(imports=", ".join(imports), auto=auto)
 
 
-def _encode(task: Task, is_pair: bool) -> str:
+def _encode(task: Task, is_pair: bool, option: str | int | None) -> str:
     """Return the lines that encode texts; a tokenizer of transformers keeps the head of them."""
     lines = _PAIRS if is_pair else _TEXTS
-    passage = getattr(task.options, "global_tokens", None)
-    if isinstance(passage, int) and not is_pair:
-        lines += _PASSAGES.format(length=passage)
+    # The first token of a single text is global by the configuration.
+    if isinstance(option, int) or (option == "first" and is_pair):
+        places = "places" if option == "first" else f"places % {option}"
+        lines += _GLOBAL.format(sides='("", "_b")' if is_pair else '("",)', places=places)
     if not isinstance(task, EncodedTextTask) or (kept := task.head_and_tail) is None:
         return lines
     head, tail = kept

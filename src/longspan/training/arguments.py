@@ -25,13 +25,17 @@ def model_inputs(
     A model whose mechanism has no global tokens gets no masks of them: a task marks them for the
     mechanisms that do.
     """
-    config = cast(PreTrainedModel, getattr(model, "module", model)).config
-    supported = config.supports_global_tokens and config.num_hidden_layers > 0
+    supported = takes_global_tokens(cast(PreTrainedModel, getattr(model, "module", model)))
     return {
         name: x.to(device, non_blocking=True)[rows]
         for name, x in inputs.items()
         if supported or "global_attention_mask" not in name
     }
+
+
+def takes_global_tokens(model: PreTrainedModel) -> bool:
+    """Return whether some layer of a model has global tokens."""
+    return model.config.supports_global_tokens and model.config.num_hidden_layers > 0
 
 
 def label_arguments(

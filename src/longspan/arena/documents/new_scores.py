@@ -7,7 +7,7 @@ import numpy as np
 
 from longspan.arena.documents.metrics import Kind, choose_metrics, compute_metrics
 from longspan.arena.predict import Predictions
-from longspan.data.imports.targets import one_spelling, separate_labels
+from longspan.data.imports.targets import one_spelling, read_number, separate_labels
 from longspan.errors import DataError
 
 
@@ -61,12 +61,10 @@ def _kind(predictions: Predictions) -> Kind:
 
 def _numbers(given: Sequence[str]) -> np.ndarray:
     """Return finite numbers."""
-    try:
-        numbers = np.array([float(x) for x in given])
-    except ValueError as error:
-        raise DataError(f"{error}; expected numbers, as in the training") from None
+    numbers = np.array([read_number(x) for x in given])
     if not np.isfinite(numbers).all():
-        raise DataError("a number is not finite")
+        wrong = given[int(np.isfinite(numbers).argmin())]
+        raise DataError(f"expected finite numbers, as in the training, got {wrong!r:.60}")
     return numbers
 
 

@@ -104,6 +104,8 @@ def document_lengths(task: str, vocabulary: str | int | None) -> np.ndarray:
     """
     cls = cast("type[OwnTexts]", TASKS[task])
     texts = load_splits(cls.folder, cls.description)["train"].texts
+    if vocabulary == "characters":
+        return np.array([len(text) for row in texts for text in row])
     encoded = [text.encode() for row in texts for text in row]
     if isinstance(vocabulary, str) and vocabulary.startswith("tokenizer:"):
         tokenizer = load_word_pieces(vocabulary.removeprefix("tokenizer:"))
@@ -121,7 +123,7 @@ def _fitting_length(lengths: np.ndarray, longest: int) -> int:
 
 def task_coverage(task: str, options: dict[str, Any]) -> Coverage:
     """Return the share of the training texts that a run with some options of the task reads."""
-    lengths = document_lengths(task, options["vocabulary"])
+    lengths = document_lengths(task, options["vocabulary"]) + int(options.get("end", False))
     return measure_coverage(lengths, options["length"])
 
 

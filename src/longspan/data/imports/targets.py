@@ -142,7 +142,7 @@ def label_separator(names: Sequence[str]) -> str:
 
 def _separators(names: Sequence[str]) -> Iterator[str]:
     """Return the separators that are in no name."""
-    return (x for x in (SEPARATOR, *"|,/") if not any(x in name for name in names))
+    return (x for x in (SEPARATOR, *"|,/ ") if not any(x in name for name in names))
 
 
 def separate_labels(texts: Sequence[str], names: Sequence[str]) -> list[list[str]]:
@@ -202,7 +202,7 @@ def parse_classes(texts: Sequence[str], where: str) -> Targets:
     names = [
         name if name in spellings else variants[0] for name, variants in variants_by_name.items()
     ]
-    are_numbers = all(math.isfinite(_number(name)) for name in names)
+    are_numbers = all(math.isfinite(read_number(name)) for name in names)
     names.sort(key=lambda name: (float(name) if are_numbers else 0.0, name))
     if len(names) < 2:
         raise DataError(f"{where} has one class ({names[0]!r}); expected two or more")
@@ -245,7 +245,7 @@ def parse_numbers(texts: Sequence[str], where: str, places: Sequence[str]) -> Ta
         DataError: a value is no finite number, all are equal, or their deviation is beyond what
             floating point can have; the message names the rows.
     """
-    values = [_number(text) for text in texts]
+    values = [read_number(text) for text in texts]
     if wrong := [row for row, value in enumerate(values) if not math.isfinite(value)]:
         raise DataError(
             f"{where} must contain finite numbers, got {texts[wrong[0]]!r:.60} "
@@ -265,9 +265,10 @@ def parse_numbers(texts: Sequence[str], where: str, places: Sequence[str]) -> Ta
     return Targets(numbers)
 
 
-def _number(text: str) -> float:
+def read_number(text: str) -> float:
+    """Return the number that a cell has; NaN if it has none, as 1_5, which Python reads as 15."""
     try:
-        return float(text)
+        return math.nan if "_" in text else float(text)
     except ValueError:
         return math.nan
 

@@ -58,7 +58,11 @@ def visible_entries(folder: Path) -> Iterator[Path]:
         entries = sorted(folder.iterdir())
     except OSError as error:
         raise explain_read_error(folder, error) from error
-    return (x for x in entries if not x.name.startswith(".") and x.name not in _LEFT_BY_SYSTEMS)
+    return (x for x in entries if _is_visible(x.name))
+
+
+def _is_visible(name: str) -> bool:
+    return not name.startswith(".") and name not in _LEFT_BY_SYSTEMS
 
 
 def matching_files(path: Path) -> list[Path]:
@@ -72,7 +76,7 @@ def matching_files(path: Path) -> list[Path]:
 def find_files(path: Path) -> list[Path]:
     """Return a file, the files of a pattern, or those of a folder and its subfolders, sorted.
 
-    Hidden files, and descriptions of the Hugging Face libraries, are not read.
+    Hidden files, those of the system, and descriptions of the Hugging Face libraries are not read.
 
     Raises:
         DataError: there is no such path, or the folder has no files.
@@ -87,9 +91,7 @@ def find_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     candidates = (x for x in path.rglob("*") if x.is_file() and x.name not in _DESCRIPTIONS)
-    visible = [
-        x for x in candidates if not any(part.startswith(".") for part in x.relative_to(path).parts)
-    ]
+    visible = [x for x in candidates if all(map(_is_visible, x.relative_to(path).parts))]
     if not visible:
         raise DataError(f"{path} has no files; pass a folder of text, JSONL or parquet files")
     return sorted(visible)
