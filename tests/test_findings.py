@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import operator
 import re
 import statistics
 from pathlib import Path
@@ -153,6 +154,11 @@ def test_table_of_blocks_is_that_of_the_records():
         "`linformer` (a rank of 64) {linformer}."
     )
     assert halves.format(**by_memory) in PROSE
+    new = {x: found[f"{x}-from-scratch"][1] for x in ("blockwise", "disjoint")}
+    costs = [f"{found[x][1] - new[x]:.1f}" for x in new]
+    assert "`blockwise` has {blockwise:.2f} and `disjoint` {disjoint:.2f}".format(**new) in PROSE
+    gap = f"{new['disjoint'] - new['blockwise']:.1f}"
+    assert f"{costs[0]} and {costs[1]}, and overlap gives {gap} in place of {gains[1]}" in PROSE
 
 
 def test_table_of_the_swap():
@@ -291,16 +297,21 @@ def test_tables_of_pairs_are_those_of_the_records(import_script):
     tables = import_script("recall_tables")
     runs = tables.swept_runs(load_results([tables.RECORDS]))
     assert tables.replace_between(FINDINGS, tables.OPEN, tables.render(runs)) == FINDINGS
-    solved = {}
-    for run in runs:
+    solved, scores = {}, {}
+    for run in sorted(runs, key=lambda run: run.seed):
         place = (run.row_name, run.config.task.options["pairs"], run.config.training.learning_rate)
         best = max(point.validation_metrics["accuracy"] for point in run.curve)
         solved.setdefault(place, []).append(best >= 0.95)
+        scores.setdefault(place, []).append(run.score())
     always = {(row, rate) for (row, pairs, rate), x in solved.items() if pairs == 8 and all(x)}
     assert always == {("full", 1e-3), ("full", 3e-3)}
     assert len({row for row, pairs, _ in solved if pairs == 8}) == 7
     assert solved["full", 32, 1e-3] == [True] * 3
     assert solved["full", 32, 3e-3] == [False] * 3
+    for row, pairs in (("linear", 4), ("linear", 8), ("linear", 16), ("delta", 4), ("delta", 8)):
+        assert all(map(operator.lt, scores[row, pairs, 1e-3], scores[row, pairs, 3e-3]))
+    assert max(scores["delta", 16, 3e-3]) < 0.02
+    assert f"one has {100 * max(scores['delta', 16, 1e-3]):.0f} % at 1e-3" in PROSE
     lines = verdicts_by_seed(load_results([RESULTS / "quick"]))
     of_64 = {x.row: sum(x.solved.values()) for x in lines if x.task == "recall"}
     assert [of_64[x] for x in ("delta", "performer", "ssd", "gated_delta")] == [10, 10, 9, 8]
