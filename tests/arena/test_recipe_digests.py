@@ -35,7 +35,7 @@ DIGESTS = {
     "mechanism-ablations": "1de103979b114415",
     "mixers": "1de103979b114415",
     "path-x-small": "512eab730ee04050",
-    "questions": "d1a3025b29c3b00f",
+    "questions": "f6d1a3a537e507ef",
     "quick": "1de103979b114415",
     "recall-state": "67fe94566af838df",
     "s4-style": "f936a48998d7c64c",
@@ -45,7 +45,7 @@ DIGESTS = {
     "smoke": "ee2140e6528bcd78",
     "speedrun": "1dde8f17718fa7dc",
     "transformer-xl": "bfd462cfb0a88aa9",
-    "wikihop-ablation": "bd66e11b81751902",
+    "wikihop-ablation": "9af2bece472be818",
     "xiong": "484cd6f07b108bee",
     "xiong-ablations": "6d54135c5ed7b794",
 }
