@@ -304,7 +304,7 @@ def test_circles_and_unknown_sources_are_refused_and_a_source_starts_from_none(s
 
 
 def test_settings_of_a_start_that_no_run_has_are_refused(staged):
-    """The run began from drawn weights, and its record did not name the setting."""
+    """The run began from random initialization, and its record did not name the setting."""
     cell = {"tasks": [SOURCE], "mechanisms": ["local"]}
     for name, value in (("start.row", "full"), (f"{SOURCE}.start.extend_positions", "tile")):
         with pytest.raises(OptionError, match=r"none of toy_masked starts from another run; set"):

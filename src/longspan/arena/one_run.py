@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from longspan.arena import protocols
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.experiment import Experiment
-from longspan.arena.grid import arena, find_refusal
+from longspan.arena.grid import arena, find_refusal, with_sources
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols.base import Protocol
 from longspan.arena.protocols.files import OWN, register_imports
@@ -253,13 +253,13 @@ def _check(
     Raises:
         OptionError: there are some.
     """
-    check_limits(choices.changes, [*experiment.sources, experiment], protocol.row_names)
+    check_limits(choices.changes, with_sources([experiment]), protocol.row_names)
     if reason := find_refusal(experiment):
         raise OptionError(reason.replace("longify CHECKPOINT", f"longify {folder}"))
 
 
 def _run(experiment: Experiment, paths: RunPaths, callback: GridCallback | None) -> Result:
-    runs = [*experiment.sources, experiment]
+    runs = with_sources([experiment])
     results, failed = arena(runs, paths, callback or GridCallback(), retry_failed=True)
     if failed:
         raise RunError(failed[0].reason)

@@ -11,7 +11,7 @@ from longspan.results.record import Failure, Result
 
 _BUDGET = "budget"  # override that has an option of its own
 EXTEND_POSITIONS = "start.extend_positions"  # likewise, for a checkpoint that the user named
-_OWN = (_BUDGET, "start.checkpoint")  # overrides that are no changes of fields
+NO_FIELDS = (_BUDGET, "start.checkpoint")  # overrides that are no changes of fields
 SEED = "seed"  # value of a search that is no field of the configuration
 
 
@@ -74,7 +74,7 @@ def arena_command(
 
 def _changes(record: Result | Failure) -> list[str]:
     """Return the options that change the protocol."""
-    left_out = (*_OWN, EXTEND_POSITIONS) if _is_given(record) else _OWN
+    left_out = (*NO_FIELDS, EXTEND_POSITIONS) if _is_given(record) else NO_FIELDS
     values = {name: x for name, x in record.changes.items() if name not in left_out}
     if isinstance(record, Result) and record.tuning is not None:
         values |= {name: x for name, x in record.tuning.chosen.items() if name != SEED}

@@ -164,8 +164,7 @@ def pad_sequences(
     starts, ends = sequences.offsets[rows], sequences.offsets[rows + 1]
     lengths = ends - starts
     longest = int(lengths.max())
-    multiple = -(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
-    width = max(longest, min(multiple, max_length))
+    width = _padded_width(longest, max_length)
     if width == lengths.min():
         windows = np.lib.stride_tricks.sliding_window_view(sequences.values, width)
         return windows[starts], np.ones((len(rows), width), bool)
@@ -175,13 +174,18 @@ def pad_sequences(
     return padded, np.arange(width) < lengths[:, None]
 
 
+def _padded_width(longest: int, max_length: int) -> int:
+    multiple = -(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
+    return max(longest, min(multiple, max_length))
+
+
 def pad_windows(rows: Sequence[Sequence[np.ndarray]], max_length: int, value: int) -> np.ndarray:
     """Return the windows of some rows, filled with a value to one width and number, (B, W, T).
 
     They are as wide as the longest of them, rounded up to `PAD_TO_MULTIPLE_OF`, or `max_length`.
     """
     longest = max(len(window) for windows in rows for window in windows)
-    width = min(-(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF, max_length)
+    width = _padded_width(longest, max_length)
     padded = np.full((len(rows), max(map(len, rows)), width), value, np.int64)
     for lines, windows in zip(padded, rows, strict=True):
         for line, window in zip(lines, windows, strict=False):

@@ -15,12 +15,12 @@ from longspan.results import (
     Result,
     parameter_excess,
 )
+from longspan.results.commands import NO_FIELDS
 from longspan.wording import device_text
 
 Data = tuple[str, int, str]  # task, version and checksum: scores on equal data are comparable
 T = TypeVar("T")
 Group = tuple[list[Result], list[Failure]]  # runs of one row
-_NAMED = {"budget", "start.checkpoint"}  # overrides that labels leave out
 BUDGETS = {  # quantity and smallest unit
     "seconds": ("training time", "s"),
     "flops": ("training FLOPs", ""),
@@ -233,7 +233,7 @@ def label_rows(groups: Sequence[Group], tables: Sequence[tuple[str, bool]]) -> l
     row's table, of `shared_overrides`, does not name.
     """
     unnamed = [
-        set() if _overrides(group) == table else {*first_run(group).changes} - _NAMED
+        set() if _overrides(group) == table else {*first_run(group).changes} - {*NO_FIELDS}
         for group, (table, _) in zip(groups, tables, strict=True)
     ]
     runs_by_row: list[list[Result | Failure]] = [[*finished, *lost] for finished, lost in groups]

@@ -184,7 +184,10 @@ def _add_marks(offsets: np.ndarray, text: str) -> np.ndarray:
 
     Tokenizers that strip accents drop them, as vowel signs of Hindi and decomposed accents.
     """
-    offsets, is_mark = offsets.copy(), characters_of("M").__contains__
+    marks = characters_of("M")
+    if marks.isdisjoint(text):
+        return offsets
+    offsets, is_mark = offsets.copy(), marks.__contains__
     following = np.append(offsets[1:, 0], len(text))
     for token in np.flatnonzero(offsets[:, 1] < following):
         gap = text[offsets[token, 1] : following[token]]
