@@ -24,6 +24,7 @@ LAYER = {
     **{"output_norm": "rms", "output_gate": "sigmoid"},
 }
 CAUSAL = [*sorted(name for name, cls in MECHANISMS.items() if cls.traits.causal), *LAYERED]
+WITH_GLOBAL_TOKENS = {name for name, cls in MECHANISMS.items() if cls.traits.global_tokens}
 T = 40
 PREFILL = {"prefill_chunk_size": 5}
 
@@ -157,6 +158,19 @@ def assert_beams_ignore_left_padding(model):
 @torch.no_grad()
 def test_left_padding_changes_nothing(name):
     assert_left_padding_changes_nothing(speaker(name))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", [x for x in CAUSAL if x in WITH_GLOBAL_TOKENS])
+def test_tokens_are_global_behind_padding_on_the_left(name):
+    model, ids, starts = decoder(name), tokens(3, 33), (0, 5, 3)
+    places = torch.arange(33) - torch.tensor(starts)[:, None]
+    mask, is_global = places >= 0, (places == 0) | (places == 7)
+    found = model(ids, attention_mask=mask, global_attention_mask=is_global, use_cache=False).logits
+    for row, start in enumerate(starts):
+        part = {"global_attention_mask": is_global[row : row + 1, start:], "use_cache": False}
+        alone = model(ids[row : row + 1, start:], **part).logits[0]
+        torch.testing.assert_close(found[row, start:], alone, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()

@@ -105,13 +105,14 @@ class Inputs(NamedTuple):
         return self._replace(q=q, k=k, v=v, bias=bias, sink_logits=sinks)
 
     def take_rows(self, rows: Tensor) -> "Inputs":
-        """Return q, k, v, mask and layer input of some rows of the batch."""
-        source, mask = self.layer_input, self.mask
+        """Return q, k, v, masks of both and layer input of some rows of the batch."""
+        source = self.layer_input
         if source is not None:
             source = dataclasses.replace(source, states=source.states.index_select(0, rows))
         q, k, v = (x.index_select(0, rows) for x in self[:3])
-        mask = None if mask is None else mask.index_select(0, rows)
-        return Inputs(q, k, v, layer_input=source, mask=mask)
+        masks = self.mask, self.global_mask
+        mask, global_mask = (None if x is None else x.index_select(0, rows) for x in masks)
+        return Inputs(q, k, v, global_mask=global_mask, layer_input=source, mask=mask)
 
     def take_tokens(self, piece: slice) -> "Inputs":
         """Return the inputs of some tokens of self-attention, without documents.

@@ -225,7 +225,12 @@ class SelfAttention(ProjectedAttention):
         self._check_cache(cache)
         tokens, gate = self._project(x, context.mask)
         heads = self._to_heads(tokens, cache, context.rotary.get(self.rotary_base))
-        inputs = Inputs(*heads, mask=context.mask, layer_input=self._layer_input(x))
+        inputs = Inputs(
+            *heads,
+            mask=context.mask,
+            global_mask=context.global_mask,
+            layer_input=self._layer_input(x),
+        )
         state, groups = None, None if cache is None else cache.groups
         if groups is None and self.mechanism.traits.anchored:
             groups = context.groups
@@ -255,12 +260,14 @@ class SelfAttention(ProjectedAttention):
                 f"short_convolution={taps}; start without a cache"
             )
 
-    def _step(self, context: LayerContext, x: Inputs) -> tuple[Tensor, Cache, Tensor | None]:
-        """Return the mixed values of new tokens, the cache after them, and the loss.
+    def _step(self, context: LayerContext, x: Inputs) -> tuple[Tensor, Cache | None, Tensor | None]:
+        """Return the mixed values of new tokens, the cache after them if one is used, and the loss.
 
         The tokens may be those of some rows of the batch.
         """
         loss = self._loss(x)
+        if not context.use_cache:
+            return self._attend(x, context), None, loss
         q, added = add_positions(self.positions, context.relative, x.q)
         options = {"layer_input": x.layer_input, "record": context.record, **added}
         return *self.mechanism.step(q, x.k, x.v, x.cache, x.mask, **options), loss
@@ -311,7 +318,7 @@ class SelfAttention(ProjectedAttention):
             mask,
             key_mask=key_mask,
             query_mask=query_mask,
-            global_mask=context.global_mask if takes_global else None,
+            global_mask=x.global_mask if takes_global else None,
             layer_input=x.layer_input,
             shared=context.shared if traits.shares_parameter else None,
             **added,

@@ -17,7 +17,7 @@ from torch import Tensor
 from longspan.attention import Attention, Cache, Inputs
 from longspan.attention.cache import extend_tensor
 
-Step = Callable[[Inputs], tuple[Tensor, Cache, Tensor | None]]
+Step = Callable[[Inputs], tuple[Tensor, Cache | None, Tensor | None]]
 
 
 @dataclasses.dataclass(frozen=True)
