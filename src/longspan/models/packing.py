@@ -52,6 +52,12 @@ def has_documents(texts: TextInputs) -> bool:
     return is_readable(positions) and bool(restarts.any())
 
 
+def document_starts(positions: Tensor) -> Tensor:
+    """Return True at the first token of each document of rows with these positions (B or 1, T)."""
+    first = torch.ones_like(positions[:, :1], dtype=torch.bool)
+    return torch.cat((first, positions.diff(dim=1) <= 0), 1)
+
+
 @dataclasses.dataclass(frozen=True)
 class DocumentPlaces:
     """Places of the documents of a batch (B, T).
@@ -69,9 +75,7 @@ class DocumentPlaces:
     @classmethod
     def of(cls, positions: Tensor, shape: tuple[int, int]) -> "DocumentPlaces":
         """Return the documents of rows with these positions (B, T) or (1, T)."""
-        first = torch.ones_like(positions[:, :1], dtype=torch.bool)
-        begins = torch.cat((first, positions.diff(dim=1) <= 0), 1).expand(shape)
-        starts = begins.flatten().nonzero()[:, 0]
+        starts = document_starts(positions).expand(shape).flatten().nonzero()[:, 0]
         lengths = torch.cat((starts, starts.new_tensor([shape[0] * shape[1]]))).diff()
         offsets = torch.arange(int(lengths.max()), device=starts.device)
         real = offsets < lengths[:, None]
