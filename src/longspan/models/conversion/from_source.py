@@ -15,6 +15,7 @@ from longspan.files import check_new_folder, read_json
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
 from longspan.models.conversion.checkpoint_files import (
+    SERVING,
     carry_generation,
     carry_tokenizer,
     load_tokenizer,
@@ -94,7 +95,8 @@ def longify(
             Path(source), attention, options, positions, freeze, max_length=max_length, seed=seed
         )
         if folder is not None:
-            save_folder(folder, conversion.model, conversion.tokenizer)
+            serving = _longer_serving(Path(source) / SERVING, max_length)
+            save_folder(folder, conversion.model, conversion.tokenizer, serving=serving)
         return conversion
     opened = open_source(source, revision)
     extension = plan_extension(
@@ -204,6 +206,15 @@ def _longify_own(
     tied = {x: f"tied to {y}" for x, y in model.all_tied_weights_keys.items()}
     rows += load_weights(model, state, tied)
     return Conversion(model, load_tokenizer(folder, max_length), tuple(rows))
+
+
+def _longer_serving(file: Path, max_length: int) -> dict[str, Any] | None:
+    """Return how a longer classifier reads its texts; of head and tail, the tail is longer."""
+    if not file.is_file():
+        return None
+    serving = read_json(file)
+    kept = serving.get("kept")
+    return {**serving, "kept": kept and [kept[0], max_length - kept[0]]}
 
 
 def _check_own(folder: Path, short: LongspanConfig, max_length: int) -> None:
