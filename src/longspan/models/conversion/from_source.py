@@ -95,8 +95,7 @@ def longify(
             Path(source), attention, options, positions, freeze, max_length=max_length, seed=seed
         )
         if folder is not None:
-            serving = _longer_serving(Path(source) / SERVING, max_length)
-            save_folder(folder, conversion.model, conversion.tokenizer, serving=serving)
+            _save_longer(conversion, Path(source) / SERVING, folder, max_length)
         return conversion
     opened = open_source(source, revision)
     extension = plan_extension(
@@ -208,13 +207,12 @@ def _longify_own(
     return Conversion(model, load_tokenizer(folder, max_length), tuple(rows))
 
 
-def _longer_serving(file: Path, max_length: int) -> dict[str, Any] | None:
-    """Return how a longer classifier reads its texts; of head and tail, the tail is longer."""
-    if not file.is_file():
-        return None
-    serving = read_json(file)
-    kept = serving.get("kept")
-    return {**serving, "kept": kept and [kept[0], max_length - kept[0]]}
+def _save_longer(conversion: Conversion, file: Path, folder: Path, max_length: int) -> None:
+    """Write a longer model; a classifier that reads head and tail of a text has a longer tail."""
+    serving = read_json(file) if file.is_file() else None
+    if serving is not None and (kept := serving.get("kept")):
+        serving["kept"] = [kept[0], max_length - kept[0]]
+    save_folder(folder, conversion.model, conversion.tokenizer, serving=serving)
 
 
 def _check_own(folder: Path, short: LongspanConfig, max_length: int) -> None:
