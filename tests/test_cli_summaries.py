@@ -131,6 +131,7 @@ def test_encoder_decoder_starts_a_summarizer(cli, tmp_path, places, notes):
     cli.done("export", record, "--output", hub, "--cache", tmp_path / "cache")
     card = (hub / "README.md").read_text()
     assert "tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)" in card
+    assert 'text = " ".join("A text.".split())  # white space as in training' in card
     assert "over rule: lead" in card
     options = flags("task", {"target_length": 17})
     code, _, err = finetune(cli, checkpoint, notes, places, *options)
