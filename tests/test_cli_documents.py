@@ -367,6 +367,9 @@ def test_labels_of_several_columns_are_those_of_one(cli, labeled, tmp_path, plac
     wrong = write_csv(tmp_path / "wrong.csv", [("text", "0", "maybe")], ("body", "a", "b"))
     command = ("finetune", "--data", wrong, "--text", "body", "--label", "a,b", *places)
     check_rejected(cli(*command), "column 'b' must be 0 or 1", "got 'maybe'")
+    never = write_csv(tmp_path / "never.csv", [(*x, 0) for x in rows], ("body", *"abcd"))
+    command = ("finetune", "--data", never, "--text", "body", "--label", "a,b,c,d", *places)
+    check_rejected(cli(*command), "the label 'd' applies to no text; omit its column")
 
 
 def test_names_of_labels_with_a_separator_stay_whole(cli, tmp_path, places):
@@ -378,8 +381,11 @@ def test_names_of_labels_with_a_separator_stay_whole(cli, tmp_path, places):
     cli.done(*command, "--separator", "|")
     (record,) = (tmp_path / "runs" / "own" / "mine").glob("*.json")
     output = tmp_path / "out.jsonl"
-    cli.done("predict", record, path, "--output", output, "--threshold", "0", *places[2:])
+    command = ("predict", record, path, "--output", output, "--threshold", "0", *places[2:])
+    out, _ = cli.done(*command, "--json")
     assert {json.loads(line)["predicted"] for line in output.open()} == {"a|b;c"}
+    share = sum(a + b for _, a, b in rows) / 80
+    assert json.loads(out)["metrics"]["f1_micro"] == pytest.approx(2 * share / (1 + share))
 
 
 ROWS = [row[:2] for row in reviews(30)]

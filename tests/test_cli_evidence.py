@@ -196,7 +196,7 @@ def test_several_labels_are_explained_by_their_own_logit():
     assert float(class_score(0, is_multi_label=False)(logits)) == 1 - 1.5
 
 
-TEXT = "Éclair, the İstanbul naïve  ἈΣ plot 良い!"
+TEXT = "Éclair, the İstanbul हिन्दी naïve  ἈΣ plot 良い!"
 
 
 def make_tokenizers(tmp_path):
@@ -221,6 +221,7 @@ def test_values_of_tokens_belong_to_their_words(tmp_path, kind, truncation, leng
     spans, sums = sum_over_words(Task, TEXT, np.ones(count))
     found = [TEXT[start:end] for start, end in spans]
     assert "".join(found) == TEXT.replace(" ", "")
+    assert "हिन्दी" in found
     read = ~np.isnan(sums)
     # Special tokens and spaces are of no word.
     assert np.nansum(sums) <= count

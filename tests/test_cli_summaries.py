@@ -1,6 +1,7 @@
 """Summarization on the command line: papers, summaries of one's own, checkpoints to start from."""
 
 import csv
+import re
 import shutil
 
 import pytest
@@ -131,6 +132,7 @@ def test_encoder_decoder_starts_a_summarizer(cli, tmp_path, places, notes):
     cli.done("export", record, "--output", hub, "--cache", tmp_path / "cache")
     card = (hub / "README.md").read_text()
     assert "tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)" in card
+    assert 'text = " ".join("A text.".split())  # white space as in training' in card
     assert "over rule: lead" in card
     options = flags("task", {"target_length": 17})
     code, _, err = finetune(cli, checkpoint, notes, places, *options)
@@ -188,6 +190,19 @@ def test_summaries_are_imported(cli, tmp_path, notes):
     notes.write_text(notes.read_text() + "a new text .,a summary .\n")
     check_rejected(cli(*command), "'notes' is the name of another import of texts", "--replace")
     assert cli(*command, "--replace")[0] == 0
+
+
+def test_summaries_in_a_script_without_spaces_are_bytes(cli, tmp_path):
+    """Words were whole clauses, of which a new summary has none that training has."""
+    clauses = [f"{chr(0x4E00 + n)}{'今天天气很好我们' * 2}" for n in range(48)]
+    rows = [(f"{'，'.join(clauses[n : n + 9])}。", f"{clauses[n]}。") for n in range(24)]
+    path = write_csv(tmp_path / "notes.csv", rows, HEADER)
+    cli.done("data", "import", "summaries", path, *COLUMNS, "--cache", tmp_path / "cache")
+    out, _ = cli.done("data", "card", "notes", "--protocol", "own", "--cache", tmp_path / "cache")
+    options = dict(re.findall(r"\| `(\w+)` \|.*\| `(.*)` \| `.*` \|", out))
+    assert options["vocabulary"] == "bytes"
+    # 9 clauses of 17 characters and a mark, and one of them with its end.
+    assert (options["length"], options["target_length"]) == ("512", "64")
 
 
 def test_unusable_summaries_are_refused(cli, tmp_path, notes):

@@ -34,7 +34,7 @@ def split_words(text: str) -> list[str]:
     lower = text.lower()
     if lower.isascii():
         return _ASCII_WORD.findall(lower)
-    return _word_pattern().findall(unicodedata.normalize("NFC", lower))
+    return word_pattern().findall(unicodedata.normalize("NFC", lower))
 
 
 def count_words(text: str) -> int:
@@ -64,16 +64,23 @@ def characters_of(categories: str) -> frozenset[str]:
 
 
 @functools.cache
+def mark_ranges() -> str:
+    """Return the marks as ranges of a regular expression."""
+    return _join_ranges(characters_of("M"))
+
+
+@functools.cache
 def _character_pattern() -> re.Pattern[str]:
     """Return the pattern of a character that is a word of its own, with its marks."""
-    marks = _join_ranges(characters_of("M"))
+    marks = mark_ranges()
     emoji = rf"[{_EMOJI}](?:[{marks}{_SKIN_TONES}]|\u200d[{_EMOJI}])*"
     return re.compile(rf"{emoji}|[{_SPACELESS}][{marks}]*")
 
 
 @functools.cache
-def _word_pattern() -> re.Pattern[str]:
-    marks = _join_ranges(characters_of("M"))
+def word_pattern() -> re.Pattern[str]:
+    """Return the pattern of a word in form NFC."""
+    marks = mark_ranges()
     letters = rf"[^\W{_SPACELESS}]+[{marks}]*"
     return re.compile(rf"{letters}(?:[{_JOINERS}]?{letters})*|{_character_pattern().pattern}")
 

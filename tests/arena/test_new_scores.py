@@ -42,6 +42,12 @@ def test_labels_have_any_separator_that_no_name_has(separator):
     assert (scores.texts, scores.metrics["f1_micro"]) == (4, pytest.approx(f1))
 
 
+def test_labels_that_are_equal_numbers_are_two():
+    predictions = name_predictions(LOGITS - 1.5, ["1", "1.0", "b"], "labels", 0.5)
+    scores = score_predictions(predictions, ["1", "1.0", "b", "1"], 0.5)
+    assert scores.metrics["f1_micro"] == 1
+
+
 def test_numbers_are_scored_in_the_units_of_the_file():
     predictions = name_predictions(LOGITS[:, :1], [], "number", 0.5)
     scores = score_predictions(predictions, ["3", "0", "", "4"], 0.5)

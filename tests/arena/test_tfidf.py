@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longspan.arena.documents.metrics import METRICS, compute_metric
-from longspan.arena.documents.tfidf import fit_baseline
+from longspan.arena.documents.tfidf import _fit_features, fit_baseline
 from own_files import reviews
 
 ROWS = reviews(40)
@@ -40,3 +40,9 @@ def test_regularization_is_the_best_on_validation_or_that_of_scikit_learn(name, 
     assert strength == (best if np.isfinite(values).all() else 1.0)
     assert len(scores) == 5
     assert np.isfinite(values).all() or held_out == 1
+
+
+def test_words_keep_their_marks():
+    """Words of Hindi were single letters, of which scikit-learn takes none."""
+    text = "है हिन्दी में cafe\u0301 a"
+    assert _fit_features([(text,), ("cafe",)], True)([(text,)]).nnz == 4

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, DataCollatorForLanguageModeling
 
+from longspan.data.tokenizers import split_words
 from longspan.errors import OptionError, UnknownNameError
 from longspan.tokenizers import (
     SPECIAL_TOKENS,
@@ -85,6 +86,14 @@ def test_every_code_point_is_part_of_a_word_as_in_python():
     pieces = tokenizer.pre_tokenizer.pre_tokenize_str(" ".join(known))
     found = {piece for piece, _ in pieces}
     assert found == {x for x in known if re.fullmatch(r"\w", x)}
+
+
+def test_every_mark_is_part_of_the_word_before_it():
+    tokenizer = make_fast_tokenizer(WordTokenizer((), vocab_size=3)).backend_tokenizer
+    marks = [x for x in map(chr, range(sys.maxunicode)) if unicodedata.category(x)[0] == "M"]
+    words = [f"a{x}b" for x in marks]
+    pieces = tokenizer.pre_tokenizer.pre_tokenize_str(" ".join(words))
+    assert [piece for piece, _ in pieces] == words == split_words(" ".join(words).encode(), 9_999)
 
 
 @settings(max_examples=100, deadline=None)

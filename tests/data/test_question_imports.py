@@ -228,9 +228,26 @@ def test_other_columns_identifiers_and_rows_without_answer(tmp_path):
     assert ids == {row[0] for row in rows[:-2]}
 
 
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_rows_of_one_question_are_its_answers(tmp_path, has_ids):
+    """Each was a question of its own, and no prediction could be right for both."""
+    first = ROWS[0]
+    more = [(*first[:2], x) for x in ("a painter", "Ann0", "the artist", "")]
+    rows = [(f"q{n % 24}" if has_ids else f"{n}", *row) for n, row in enumerate([*ROWS, *more[:1]])]
+    rows += [("q0" if has_ids else f"9{n}", *row) for n, row in enumerate(more[1:])]
+    described = run_import(tmp_path, write_table(tmp_path / "faq.csv", rows, ("id", *COLUMNS)))
+    assert (described.counts["without_answer"], described.counts["answers_misplaced"]) == (0, 1)
+    questions = [q for x in read_splits(tmp_path).values() for q in x]
+    assert len(questions) == len(ROWS)
+    (question,) = [q for q in questions if q.text == first[0]]
+    assert set(question.references) == {"Ann0", "a painter", "the artist"}
+    assert {question.context[a:b] for a, b in question.spans} == {"Ann0", "a painter"}
+    assert question.id == rows[0][0]
+
+
 REFUSED = {
     "no column 'answer'": lambda p: write_table(p, ROWS, ("question", "context", "reply")),
-    "column 'id' has 'a' twice": lambda p: write_table(
+    "column 'id' has 'a' for two questions": lambda p: write_table(
         p, [("a", *row) for row in ROWS], ("id", *COLUMNS)
     ),
     "1 different text cannot fill 3 splits": lambda p: write_table(p, ROWS[:2]),

@@ -191,6 +191,15 @@ def test_bits_and_perplexity_of_uniform_guess():
         assert get_metric(name).aggregate(statistics) == pytest.approx(256, rel=1e-6)
 
 
+def test_perplexity_of_a_diverged_model_is_a_number():
+    """Records have no infinity, and a diverged run could not be written."""
+    metric = get_metric("perplexity")
+    found = [metric.aggregate(np.array([[nats, 1.0]])) for nats in (699, 1_000, 1e30)]
+    assert found[0] == pytest.approx(math.exp(699))
+    assert found[1:] == pytest.approx([math.exp(700)] * 2)
+    assert np.isnan(metric.finalize(np.array([0.0, 0.0])))
+
+
 def test_bits_and_perplexity_in_closed_form():
     """Expect 1 and 3 bits for targets of probability 1/2 and 1/8."""
     logits = torch.tensor([[0.5, 0.5], [0.125, 0.875]]).log()

@@ -537,6 +537,12 @@ def test_generation_beyond_the_decoders_positions_is_refused():
         model.generate(tokens(), max_new_tokens=9, do_sample=False)
 
 
+def test_encoders_read_their_text_whole():
+    """transformers said that there was no cache."""
+    with pytest.raises(InputError, match=r"prefill_chunk_size=4 divides .* a decoder"):
+        build().generate(tokens(), max_new_tokens=2, prefill_chunk_size=4)
+
+
 def test_decoders_with_cross_attention_require_an_encoder():
     config = LongspanConfig(**FIELDS, is_decoder=True, cross_attention="full")
     with pytest.raises(InputError, match="requires encoder_hidden_states; got None"):

@@ -1,5 +1,6 @@
 """Folders for the hub: models load, compute and save where longspan is not installed."""
 
+import dataclasses
 import functools
 import importlib
 import json
@@ -22,9 +23,11 @@ from longspan.models import (
     LongspanForPairClassification,
     LongspanForSequenceClassification,
     LongspanModel,
+    longify,
 )
 from longspan.publishing import flattening, write_hub_folder
 from longspan.publishing.remote_code import ENTRY, auto_classes
+from longspan.publishing.served_folder import Serving, load_serving
 from longspan.tokenizers import ByteTokenizer, make_fast_tokenizer
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 260}
@@ -218,6 +221,14 @@ def test_model_in_memory_and_auto_tokenizer_are_unchanged(tmp_path):
     assert isinstance(AutoModel.from_pretrained(folder), LongspanModel)
     assert (folder / "README.md").read_text() == "# Card\n"
     assert {"config.json", "model.safetensors"} <= {path.name for path in folder.iterdir()}
+
+
+def test_longer_classifier_reads_texts_as_the_exported_one(tmp_path):
+    """The threshold of its labels was 0.5 again; the columns, and the tail of texts, were lost."""
+    serving = Serving(columns={"text": "body"}, threshold=0.25, kept=[16, 48], global_tokens=8)
+    folder = write_hub_folder(make_model(), tmp_path / "model", serving=serving)
+    longify(folder, max_length=100, out=tmp_path / "long")
+    assert load_serving(tmp_path / "long") == dataclasses.replace(serving, kept=[16, 84])
 
 
 def test_plugin_in_a_file_travels_with_the_model(tmp_path, registries):

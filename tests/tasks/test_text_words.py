@@ -1,5 +1,6 @@
 """Texts as words: the most frequent words of the training texts, compared with plain Python."""
 
+import unicodedata
 from collections import Counter
 
 import numpy as np
@@ -12,12 +13,19 @@ from longspan.tasks import SPLITS, build
 from longspan.tasks.data_cards import write_card
 from real_data import real
 
-TEXTS = ["The cat, the CAT!", "a café_2 isn't<br />a cat", "zz top 猫猫 zz", "...", "Über über"]
+TEXTS = [
+    *("The cat, the CAT!", "a café_2 isn't<br />a cat", "zz top 猫猫 zz", "...", "Über über"),
+    *("हिन्दी में घर", "cafe\u0301 \u0301x ❤\ufe0f", "İstanbul"),
+]
 
 
 def words_of(text):
-    """Return the words of a text without a regular expression."""
-    return "".join(c if c.isalnum() or c == "_" else " " for c in text.lower()).split()
+    """Return the words of a text without a regular expression; marks of no letter are of none."""
+    words = ""
+    for c in text.lower():
+        is_marked = unicodedata.category(c)[0] == "M" and words[-1:].strip()
+        words += c if c.isalnum() or c == "_" or is_marked else " "
+    return words.split()
 
 
 def ordered(counts):

@@ -225,12 +225,15 @@ def _score(
     There are none of summaries, and none where a note says that targets do not fit.
     """
     from longspan.arena.documents.new_scores import score_predictions
+    from longspan.data.imports.targets import label_separator, read_labels
 
     is_text = not predictions.by_class and isinstance(predictions.values[0], str)
-    if target not in table.names or is_text:
+    is_single = target in table.names
+    if target is None or is_text or not (is_single or {*target.split(",")} <= {*table.names}):
         return None
     try:
-        return score_predictions(predictions, table.column(target), threshold)
+        given = read_labels(table, target, label_separator([*predictions.by_class]))
+        return score_predictions(predictions, given, threshold)
     except DataError as error:
         print_note("note:", f"the column {target!r} does not score the predictions: {error}")
         return None

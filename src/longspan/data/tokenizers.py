@@ -8,26 +8,27 @@ that occur a minimum number of times in the training texts, by decreasing freque
 point. Words as in the alternative to bytes of Long Range Arena's code (google-research/
 long-range-arena, lra_benchmarks/text_classification/input_pipeline.py, `get_tc_datasets` with
 another `tokenizer` than "char"): runs of letters, digits and underscores. Differences: words are in
-lower case, and the most frequent ones have an id; there case is kept, and every word has one.
+lower case and keep the marks of their letters, such as the vowel signs of Hindi, and the most
+frequent ones have an id; there case is kept, marks separate words, and every word has an id.
 """
 
+import functools
 import itertools
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
 from longspan.data.word_pieces import WordPieceTokenizer
+from longspan.words import mark_ranges
 
 PADDING, UNKNOWN, END = range(3)
 _FIRST = END + 1  # the id of the most frequent character
 _FIRST_WORD = UNKNOWN + 1
-_WORD = re.compile(r"\w+")
 _NO_TEXT = "\ufffd"  # of unknown ids, unused ids and parts of characters
 
 
@@ -109,12 +110,12 @@ class CharacterTokenizer:
         """Return the text of ids; an unknown character is U+FFFD."""
         return "".join(self.symbols[token] for token in ids)
 
-    @cached_property
+    @functools.cached_property
     def symbols(self) -> tuple[str, ...]:
         """Text of each id; U+FFFD for unknown and unused ones."""
         return _fill(("", _NO_TEXT, "", *self.characters), self.vocab_size)
 
-    @cached_property
+    @functools.cached_property
     def _ids(self) -> np.ndarray:
         """The id of every code point."""
         ids = np.full(sys.maxunicode + 1, UNKNOWN, np.uint8)
@@ -126,8 +127,8 @@ class CharacterTokenizer:
 class WordTokenizer:
     """Tokenizer of words: 0 padding, 1 unknown, then words by decreasing frequency.
 
-    A word is a run of letters, digits and underscores, in lower case; everything else separates
-    words. Tags of a text become words too, such as the `br` of IMDB's line breaks.
+    A word is a run of letters with their marks, digits and underscores, in lower case; everything
+    else separates words. Tags of a text become words too, such as the `br` of IMDB's line breaks.
     """
 
     dtype: ClassVar[type[np.unsignedinteger]] = np.uint16
@@ -170,19 +171,25 @@ class WordTokenizer:
         """Return the words of ids, separated by spaces; an unknown word is U+FFFD."""
         return " ".join(self.symbols[token] for token in ids)
 
-    @cached_property
+    @functools.cached_property
     def symbols(self) -> tuple[str, ...]:
         """Text of each id; U+FFFD for unknown and unused ones."""
         return _fill(("", _NO_TEXT, *self.words), self.vocab_size)
 
-    @cached_property
+    @functools.cached_property
     def _ids(self) -> dict[str, int]:
         return {word: token for token, word in enumerate(self.words, _FIRST_WORD)}
 
 
+@functools.cache
+def _word_pattern() -> re.Pattern[str]:
+    """Return the pattern of a word."""
+    return re.compile(rf"\w[\w{mark_ranges()}]*")
+
+
 def split_words(text: bytes, length: int) -> list[str]:
     """Return the first `length` words of a UTF-8 text, in lower case."""
-    matches = _WORD.finditer(text.decode().lower())
+    matches = _word_pattern().finditer(text.decode().lower())
     return [match[0] for match in itertools.islice(matches, length)]
 
 
@@ -190,7 +197,7 @@ def word_spans(text: str) -> list[tuple[int, int]]:
     """Return where the words of `split_words` are: first character and the one after the last."""
     # A character may be several in lower case.
     sources = [place for place, x in enumerate(text) for _ in x.lower()]
-    matches = _WORD.finditer(text.lower())
+    matches = _word_pattern().finditer(text.lower())
     return [(sources[x.start()], sources[x.end() - 1] + 1) for x in matches]
 
 

@@ -6,13 +6,15 @@ import numpy as np
 
 from longspan.metrics.base import Metric, ratio, register
 
+_MOST_NATS = 700.0  # above, the perplexity is that of so many: JSON has no infinity
+
 
 def _bits(sums: np.ndarray) -> np.ndarray:
     return np.asarray(ratio(sums) / math.log(2))
 
 
 def _perplexity(sums: np.ndarray) -> np.ndarray:
-    return np.asarray(np.exp(ratio(sums)))
+    return np.asarray(np.exp(np.minimum(ratio(sums), _MOST_NATS)))
 
 
 def _register(name: str, title: str, unit: str, count: str) -> None:

@@ -19,6 +19,7 @@ from longspan.models import (
     LongspanForPairClassification,
     LongspanForSequenceClassification,
 )
+from longspan.models.conversion.checkpoint_files import SERVING
 from longspan.models.conversion.from_source import is_own
 from longspan.results import DocumentScores, load_side_record
 from longspan.results.document_scores import THRESHOLD
@@ -26,7 +27,6 @@ from longspan.results.reading import read_record
 from longspan.tasks.global_tokens import GlobalTokens, global_positions
 from longspan.training.arguments import model_inputs
 
-FILE = "longspan.json"
 _CLASSES = {
     x.__name__: x for x in (LongspanForSequenceClassification, LongspanForPairClassification)
 }
@@ -55,7 +55,7 @@ class Serving:
 
     def save(self, folder: Path) -> None:
         """Write the file of an exported folder."""
-        write_json(folder / FILE, dataclasses.asdict(self))
+        write_json(folder / SERVING, dataclasses.asdict(self))
 
 
 def load_serving(folder: Path) -> Serving:
@@ -64,7 +64,7 @@ def load_serving(folder: Path) -> Serving:
     Raises:
         DataError: the file is invalid.
     """
-    file = folder / FILE
+    file = folder / SERVING
     return read_record(Serving, file) if file.is_file() else Serving(columns={})
 
 

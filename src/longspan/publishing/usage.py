@@ -70,6 +70,9 @@ def encode(text):
 
 
 """
+_DOCUMENT = """text = " ".join("A text.".split())  # white space as in training
+inputs = tokenizer([text], truncation=True, return_tensors="pt")
+"""
 _GENERATE = """with torch.no_grad():
     print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True))
 """
@@ -100,7 +103,7 @@ def example_of_use(model: PreTrainedModel, task: Task, *, has_tokenizer: bool) -
     if has_tokenizer and task.head.compares_examples:
         return load + _TOKENIZER + _SEARCH
     if has_tokenizer and task.generation is not None:
-        return load + _TOKENIZER + _TEXTS + _GENERATE
+        return load + _TOKENIZER + _DOCUMENT + _GENERATE
     if has_tokenizer:
         return load + _TOKENIZER + _encode(task, is_pair, option) + _CALL
     return load + _zeros(task, is_pair) + _CALL

@@ -39,9 +39,13 @@ def tokenizer_name(vocabulary: object) -> str | None:
 def identify_vocabulary(vocabulary: V) -> V | str:
     """Return the identity of a vocabulary: that of a tokenizer is the sha256 of its files.
 
+    Words that kept no marks were a number.
+
     Raises:
         DataError: there is no such tokenizer.
     """
+    if isinstance(vocabulary, int):
+        return f"words:{vocabulary}"
     name = tokenizer_name(vocabulary)
     return vocabulary if name is None else f"{_WORD_PIECES}sha256:{tokenizer_sha256(name)}"
 

@@ -23,6 +23,7 @@ Side = Literal["left", "right"]
 _STARTS, _ENDS = ("cls", "bos"), ("sep", "eos")
 # What Python's \w matches: letters, numbers and the underscore. That of `tokenizers` has marks too.
 _NO_WORD = r"[^\p{L}\p{N}_]+"
+_WORD = r"[\p{L}\p{N}_][\p{L}\p{N}\p{M}_]*"
 # Python gives a capital sigma at the end of a word another lower case than elsewhere (Unicode
 # standard, table 3-17, Final_Sigma); `tokenizers` does not.
 _CASED = r"[\p{Cased}&&[^\p{Case_Ignorable}]]"
@@ -40,8 +41,8 @@ def make_fast_tokenizer(
     """Make a fast tokenizer with the ids of a vocabulary; those of special tokens follow.
 
     Without special tokens the ids are those that a task reads. Two differences for words: the empty
-    text has no ids, where a task reads one unknown word; and letters newer than the Unicode tables
-    of Python are parts of words. Bytes, and known characters, decode to their text.
+    text has no ids, where a task reads one unknown word; and letters and marks newer than the
+    Unicode tables of Python are parts of words. Bytes, and known characters, decode to their text.
 
     A text gets "cls" or "bos" before it and "sep" or "eos" after it; of a pair, both texts are
     followed by "sep" or "eos", and the second has type 1.
@@ -145,7 +146,7 @@ def _pipeline(vocabulary: Vocabulary, ids: dict[str, int]) -> Pipeline:
         pipeline.normalizer = normalizers.Sequence(
             [without_word, final_sigma, normalizers.Lowercase()]
         )
-        pipeline.pre_tokenizer = pre_tokenizers.Split(Regex(_NO_WORD), behavior="removed")
+        pipeline.pre_tokenizer = pre_tokenizers.Split(Regex(_WORD), "removed", invert=True)
         return pipeline
     if isinstance(vocabulary, CharacterTokenizer):
         return character_pipeline(ids)

@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from transformers import AutoTokenizer
 
 import short_sources
+from longspan.arena import RunChoices
+from longspan.arena.documents.start import open_start
 from longspan.errors import DataError, OptionError
 from longspan.models import LongspanDualEncoder, LongspanModel, convert, longify
 
@@ -140,3 +142,20 @@ def test_nested_folders_are_downloaded(tmp_path, monkeypatch):
     assert convert("owner/name").model.config.pooling == "mean"
     assert len(calls) == 2
     assert {"0_Transformer/model*.safetensors", "1_Pooling/*.json"} <= set(calls[1][0])
+
+
+def test_stored_conversion_is_that_of_the_configuration_and_the_modules(tmp_path):
+    """It was found by the weights alone, and had no pooling."""
+    folder = tmp_path / "source"
+
+    def start():
+        return open_start(str(folder), "listops", RunChoices(), tmp_path / "cache")[0].config
+
+    save(folder, ("pooling_mode_cls_token",), "0_Transformer")
+    assert (start().pooling, start().similarity) == ("first", "cosine")
+    write(folder / "1_Pooling" / "config.json", {"pooling_mode_max_tokens": True})
+    assert start().pooling == "max"
+    path = folder / "0_Transformer" / "config.json"
+    write(path, json.loads(path.read_text()) | {"layer_norm_eps": 0.125})
+    assert start().layer_norm_eps == 0.125
+    assert len([*(tmp_path / "cache" / "checkpoints").iterdir()]) == 3

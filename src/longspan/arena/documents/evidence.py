@@ -29,13 +29,11 @@ from longspan.tasks import TASKS
 from longspan.tasks.documents.own_texts import OwnTexts
 from longspan.tasks.encoded_text import EncodedTextTask, kept_tokens
 from longspan.training.arguments import model_inputs
+from longspan.words import word_pattern
 
 MOST_EXPLAINED = 20  # documents, the first ones
 POINTS = (16, 32, 64, 128)  # of the integral, until it is complete
 COMPLETE = 0.02  # largest gap, as a share of f(x) - f(b)
-# Words; in scripts without spaces characters; and every other visible character.
-_ALONE = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_UNIT = re.compile(rf"[{_ALONE}]|(?:(?![{_ALONE}])\w)+|[^\w\s]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,7 +234,8 @@ def sum_over_words(
     """
     places = token_places(task.tokenizer, text)
     kept = kept_tokens(task.tokenizer, len(places), task.length, task.truncation)
-    units = [match.span() for match in _UNIT.finditer(text)]
+    # Words, and every other visible character.
+    units = [x.span() for x in re.finditer(rf"{word_pattern().pattern}|[^\w\s]", text)]
     spans = np.array(units, np.int64).reshape(-1, 2)
     # The word of each token: the last one that begins at its place or before.
     words = np.searchsorted(spans[:, 0], places, side="right") - 1

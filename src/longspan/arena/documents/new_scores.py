@@ -70,9 +70,12 @@ def _numbers(given: Sequence[str]) -> np.ndarray:
 
 def _classes(given: Sequence[str], names: Sequence[str], kind: Kind) -> np.ndarray:
     """Return the class of each text, (N,), or which labels it has, (N, C) bool."""
-    places = {one_spelling(name): place for place, name in enumerate(names)}
-    cells = separate_labels(given, names) if kind == "labels" else [[x] for x in given]
-    found = [[one_spelling(x.strip()) for x in cell] for cell in cells]
+    if kind == "labels":  # of which "1" and "1.0" are two
+        places = {name: place for place, name in enumerate(names)}
+        found = separate_labels(given, names)
+    else:
+        places = {one_spelling(name): place for place, name in enumerate(names)}
+        found = [[one_spelling(x.strip())] for x in given]
     if unknown := sorted({x for cell in found for x in cell if x not in places}):
         expected = ", ".join(repr(x) for x in names[:10])
         raise DataError(f"the training has no {unknown[0]!r:.60}, but {expected}")

@@ -16,9 +16,9 @@ from longspan.attention import MECHANISMS
 from longspan.data.imports.texts import load_splits
 from longspan.data.tokenizers import split_words
 from longspan.data.word_pieces import load_word_pieces
-from longspan.files import read_json
+from longspan.files import file_sha256, read_json
 from longspan.models.conversion.from_source import convert, is_own, longify
-from longspan.models.conversion.source import open_source
+from longspan.models.conversion.source import BESIDE_WEIGHTS, Source, open_source
 from longspan.tasks import TASKS, OwnTexts
 from longspan.tasks.documents.coverage import (
     LONGIFIED,
@@ -146,14 +146,21 @@ def _convert(
     }
     options = {**options, **given}
     is_short = length > longest
-    details = [weights_sha256(opened.folder), *([name, options, length] if is_short else [])]
+    details = [_identity(opened), *([name, options, length] if is_short else [])]
     digest = hashlib.sha256(json.dumps(details, sort_keys=True).encode()).hexdigest()[:10]
     folder = cache / "checkpoints" / f"{Path(source).resolve().name}-{digest}"
     if not folder.is_dir():
         if is_short:
-            longify(opened.folder, attention=name, options=options, max_length=length, out=folder)
+            longify(source, attention=name, options=options, max_length=length, out=folder)
         else:
-            convert(opened.folder, out=folder)
+            convert(source, out=folder)
     what = f"extended to {length:,} with {name}" if is_short else "converted"
     logger.info("%s, of %d tokens, is %s: %s", source, longest, what, folder)
     return open_checkpoint(folder), choices
+
+
+def _identity(source: Source) -> list[Any]:
+    """Return the digests of all files that a conversion reads, and the modules around them."""
+    files = sorted(path for pattern in BESIDE_WEIGHTS for path in source.folder.glob(pattern))
+    modules = source.embedding and source.embedding[1:]
+    return [weights_sha256(source.folder), *map(file_sha256, files), modules]

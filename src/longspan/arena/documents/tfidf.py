@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 
 from longspan.errors import DataError
+from longspan.words import mark_ranges
 
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # C of logistic, 1 / alpha of ridge regression
 _DEFAULT = 1.0  # of scikit-learn
@@ -61,7 +62,9 @@ def fit_baseline(
 
 def _fit_features(texts: Texts, has_words: bool) -> Callable[[Texts], Any]:
     """Return the function from texts to features; those of a pair are joined with their product."""
-    form = {} if has_words else {"analyzer": "char", "ngram_range": (1, 2)}
+    form: dict[str, Any] = {"analyzer": "char", "ngram_range": (1, 2)}
+    if has_words:  # that of scikit-learn, which splits words at marks, such as vowel signs
+        form = {"token_pattern": rf"\w[\w{mark_ranges()}]+"}
     vectorizer = TfidfVectorizer(sublinear_tf=True, dtype=np.float32, **form)
     try:
         vectorizer.fit([text for row in texts for text in row])

@@ -107,9 +107,12 @@ def _question_options(described: QuestionsDescription) -> dict[str, Any]:
 
 
 def _summary_options(described: TextsDescription) -> dict[str, Any]:
-    """Return the options of summaries: words of texts, and of summaries with their end."""
-    lengths = [_length(x) for x in (described.words, described.summary_words + 1)]
-    return {"length": lengths[0], "target_length": lengths[1], "vocabulary": _WORD_IDS}
+    """Return the options of summaries: tokens of texts, and of summaries with their end."""
+    encoding, count = _encoding(described), described.summary_words
+    if not described.has_words:  # their summaries have as many bytes a word
+        count = count * described.bytes // described.words
+    unit = "words" if described.has_words else "bytes"
+    return {**encoding, "target_length": _length(count + 1, unit)}
 
 
 def _encoding(described: TextsDescription) -> dict[str, Any]:

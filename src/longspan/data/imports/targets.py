@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from longspan.data.own_splits import SPLITS, TEST, TRAIN, VALIDATION
+from longspan.data.sources.table import Table
 from longspan.errors import DataError
 from longspan.wording import counted, first_of
 
@@ -111,19 +112,27 @@ def label_matrix(values: np.ndarray, count: int) -> np.ndarray:
     return (values[:, None] >> np.arange(count)) % 2 == 1
 
 
-def parse_labels(texts: Sequence[str], where: str, separator: str) -> Targets:
+def parse_labels(
+    texts: Sequence[str], where: str, separator: str, expected: Sequence[str] = ()
+) -> Targets:
     """Return the labels of each row, any number of which applies.
 
     Args:
         texts: names of the labels of each row, with a separator between them.
         where: file and column, for messages.
         separator: separator.
+        expected: names of labels that some rows must have.
 
     Raises:
-        DataError: there are fewer than two labels, or more than can be stored.
+        DataError: there are fewer than two labels, or more than can be stored, or no row has one
+            that is expected.
     """
     rows = [{x.strip() for x in text.split(separator)} - {""} for text in texts]
     names = sorted(set().union(*rows))
+    if absent := [x for x in expected if x.strip() not in names]:
+        raise DataError(
+            f"{where}: the label {first_of(map(repr, absent))} applies to no text; omit its column"
+        )
     if not 2 <= len(names) <= _MOST_LABELS:
         raise DataError(
             f"{where} has {counted(len(names), 'label|labels')} with the separator "
@@ -154,6 +163,23 @@ def separate_labels(texts: Sequence[str], names: Sequence[str]) -> list[list[str
             return rows
         first = first or rows
     return first or [[text] for text in texts]
+
+
+def read_labels(table: Table, target: str, separator: str) -> list[str]:
+    """Return the labels of each row; those of several columns are joined.
+
+    Args:
+        table: table, of which one column may have a comma in its name.
+        target: column of the labels, or columns of one each, with commas between them.
+        separator: separator of the labels.
+
+    Raises:
+        DataError: a column is missing, or see `join_labels`.
+    """
+    if target in table.names or "," not in target:
+        return table.column(target)
+    columns = {name: table.column(name) for name in target.split(",")}
+    return join_labels(columns, str(table.path), separator)
 
 
 def join_labels(columns: Mapping[str, Sequence[str]], where: str, separator: str) -> list[str]:

@@ -5,7 +5,7 @@ each row, and import.json the description. The original files are not needed aft
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,10 +25,10 @@ from longspan.data.imports.stored import (
 from longspan.data.imports.targets import (
     SEPARATOR,
     Targets,
-    join_labels,
     parse_classes,
     parse_labels,
     parse_numbers,
+    read_labels,
 )
 from longspan.data.own_splits import (
     DROPPED,
@@ -184,7 +184,7 @@ def import_texts(
     tables = {split: read_table(x, request.form) for split, x in sources.items()}
     rows = _collect_rows(tables, request)
     where = f"{source}: column {request.target!r}"
-    targets = _parse_targets(rows, request, where)
+    targets = _parse_targets(rows, request, where, tables[TRAIN].names)
     assignment = _split_rows(rows, targets, {*sources, *shares}, shares, request.kind, where)
     splits = assignment.splits
     table = _make_table(rows, targets, splits, request.kind)
@@ -357,17 +357,19 @@ def _read_columns(table: Table, request: TextsRequest) -> list[list[str]]:
     """Return the columns of texts and targets; several columns of labels are joined to one."""
     *texts, target = request.columns.values()
     columns = [table.column(name) for name in texts]
-    if request.kind == "labels" and target not in table.names and "," in target:
-        by_name = {name: table.column(name) for name in target.split(",")}
-        return [*columns, join_labels(by_name, str(table.path), request.separator)]
+    if request.kind == "labels":
+        return [*columns, read_labels(table, target, request.separator)]
     return [*columns, table.column(target)]
 
 
-def _parse_targets(rows: _Rows, request: TextsRequest, where: str) -> Targets:
+def _parse_targets(
+    rows: _Rows, request: TextsRequest, where: str, columns: Collection[str]
+) -> Targets:
     if request.kind == "class":
         return parse_classes(rows.targets, where)
     if request.kind == "labels":
-        return parse_labels(rows.targets, where, request.separator)
+        expected = () if request.target in columns else request.target.split(",")
+        return parse_labels(rows.targets, where, request.separator, expected)
     if request.kind == "number":
         return parse_numbers(rows.targets, where, rows.places)
     return Targets(np.array(rows.targets, object))

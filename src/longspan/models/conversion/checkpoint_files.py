@@ -14,8 +14,9 @@ from transformers import (
 )
 
 from longspan.errors import DataError
-from longspan.files import check_folder, new_folder, read_json
+from longspan.files import check_folder, new_folder, read_json, write_json
 
+SERVING = "longspan.json"  # how a classifier reads its texts, and the threshold of its labels
 GENERATION = "generation_config.json"
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
 
@@ -113,6 +114,7 @@ def save_folder(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase | None,
     weights: Mapping[str, Tensor] | None = None,
+    serving: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a model and its tokenizer; a failure leaves no folder.
 
@@ -121,6 +123,7 @@ def save_folder(
         model: the model.
         tokenizer: its tokenizer, or None.
         weights: weights to write; None: all of the model.
+        serving: content of `SERVING`; None: there is no such file.
 
     Raises:
         OptionError: the folder exists.
@@ -130,3 +133,5 @@ def save_folder(
         model.save_pretrained(part, state_dict=None if weights is None else dict(weights))
         if tokenizer is not None:
             tokenizer.save_pretrained(part)
+        if serving is not None:
+            write_json(part / SERVING, dict(serving))

@@ -15,6 +15,7 @@ from longspan.files import check_new_folder, read_json
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
 from longspan.models.conversion.checkpoint_files import (
+    SERVING,
     carry_generation,
     carry_tokenizer,
     load_tokenizer,
@@ -94,7 +95,7 @@ def longify(
             Path(source), attention, options, positions, freeze, max_length=max_length, seed=seed
         )
         if folder is not None:
-            save_folder(folder, conversion.model, conversion.tokenizer)
+            _save_longer(conversion, Path(source) / SERVING, folder, max_length)
         return conversion
     opened = open_source(source, revision)
     extension = plan_extension(
@@ -204,6 +205,14 @@ def _longify_own(
     tied = {x: f"tied to {y}" for x, y in model.all_tied_weights_keys.items()}
     rows += load_weights(model, state, tied)
     return Conversion(model, load_tokenizer(folder, max_length), tuple(rows))
+
+
+def _save_longer(conversion: Conversion, file: Path, folder: Path, max_length: int) -> None:
+    """Write a longer model; a classifier that reads head and tail of a text has a longer tail."""
+    serving = read_json(file) if file.is_file() else None
+    if serving is not None and (kept := serving.get("kept")):
+        serving["kept"] = [kept[0], max_length - kept[0]]
+    save_folder(folder, conversion.model, conversion.tokenizer, serving=serving)
 
 
 def _check_own(folder: Path, short: LongspanConfig, max_length: int) -> None:

@@ -33,7 +33,8 @@ from longspan.models.conversion.sentence_modules import (
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
-_DOWNLOADED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
+BESIDE_WEIGHTS = ["*.json", "*.txt", "*.model"]  # configurations and tokenizers
+_DOWNLOADED = [*BESIDE_WEIGHTS, "model*.safetensors"]
 # Names of the first BERT checkpoints.
 RENAMED = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 

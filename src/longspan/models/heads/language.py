@@ -43,18 +43,23 @@ class LongspanGenerationMixin(GenerationMixin):
         whose prompt is read in chunks (`prefill_chunk_size`) needs one before the first of them.
 
         Raises:
-            InputError: a prompt of a decoder ends in padding, where its next token would be read,
-                or is to be read in chunks of embeddings.
+            InputError: a prompt of a decoder ends in padding, where its next token would be read;
+                or it is to be read in chunks, and is embeddings or that of an encoder-decoder.
         """
         arguments = generation_config, model_kwargs, generation_mode
         super()._prepare_cache_for_generation(*arguments, *args, **kwargs)  # type: ignore[misc]
         is_decoder = not self.config.is_encoder_decoder  # type: ignore[attr-defined]
+        chunks = generation_config.prefill_chunk_size is not None
+        if chunks and not is_decoder:
+            raise InputError(
+                f"prefill_chunk_size={generation_config.prefill_chunk_size} divides the prompt of "
+                "a decoder, and an encoder reads its text whole; set prefill_chunk_size=None"
+            )
         past = model_kwargs.get(CACHE_NAME)
         if is_decoder and (past is None or past.get_seq_length() == 0):
             _check_prompt(model_kwargs, generation_config.prefill_chunk_size)
         assisted = generation_mode == GenerationMode.ASSISTED_GENERATION
         drafts = assisted or getattr(generation_config, "is_assistant", False)
-        chunks = is_decoder and generation_config.prefill_chunk_size is not None
         if (drafts or chunks) and generation_config.use_cache and past is None:
             decoder = self.get_decoder()  # type: ignore[attr-defined]
             cache = model_kwargs[CACHE_NAME] = LongspanCache(decoder.config.num_hidden_layers)

@@ -168,31 +168,38 @@ def _read_rows(
 ) -> list[Article]:
     """Return an article for each context of a table; answers are marked wherever they stand.
 
+    Rows of one question about one context are its answers, and have the identifier of the first.
+
     Raises:
-        DataError: the table is malformed, lacks a column, or has an identifier twice.
+        DataError: the table is malformed, lacks a column, or has two questions of one identifier.
     """
     table = read_table(source, form)
     if columns.answer not in table.names and "answers" in table.names:
         return _read_marked(table, columns, counts)
     values = [table.column(getattr(columns, x.name)) for x in dataclasses.fields(columns)]
     ids = table.column("id") if "id" in table.names else [*map(str, range(len(table.rows)))]
-    if repeated := [x for x, number in Counter(ids).items() if number > 1]:
-        raise DataError(f"{table.path}: column 'id' has {repeated[0]!r} twice; number the rows")
-    contexts: dict[str, list[Any]] = {}
+    contexts: dict[str, dict[str, Any]] = {}
+    asked: dict[str, tuple[str, str]] = {}
     for name, question, context, answer in zip(ids, *values, strict=True):
         if not question or not context:
             counts["empty"] += 1
             continue
+        if asked.setdefault(name, (question, context)) != (question, context):
+            raise DataError(
+                f"{table.path}: column 'id' has {name!r} for two questions; number the questions"
+            )
         spans = _places(answer, context)
-        counts["without_answer"] += not answer
         counts["answers_misplaced"] += bool(answer) and not spans
         answers = [{"text": context[start:end], "answer_start": start} for start, end in spans]
         if answer and not answers:
             # It scores the question, and marks no token.
             answers = [{"text": answer, "answer_start": -1}]
-        record = {"id": name, "question": question, "answers": answers}
-        contexts.setdefault(context, []).append(record)
-    return [{"paragraphs": [{"context": x, "qas": y}]} for x, y in contexts.items()]
+        record = {"id": name, "question": question, "answers": []}
+        record = contexts.setdefault(context, {}).setdefault(question, record)
+        record["answers"] += [x for x in answers if x not in record["answers"]]
+    paragraphs = [{"context": x, "qas": [*y.values()]} for x, y in contexts.items()]
+    counts["without_answer"] += sum(not x["answers"] for y in paragraphs for x in y["qas"])
+    return [{"paragraphs": [paragraph]} for paragraph in paragraphs]
 
 
 def _read_marked(table: Table, columns: QuestionColumns, counts: Counter[str]) -> list[Article]:
