@@ -59,7 +59,7 @@ def commands_of(records: Sequence[Result | Failure]) -> list[str]:
             changes, seeds = _changes(group[0]), {record.seed for record in group}
             commands.append(arena_command(group[0], group[0].row_name, seeds, changes))
         else:
-            commands += map(run_command, group)
+            commands += dict.fromkeys(map(run_command, group))
     return commands
 
 
