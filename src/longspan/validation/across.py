@@ -1,6 +1,7 @@
 """Rules across results: cost of each configuration, equal data, duplicates and copies."""
 
 import json
+import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -83,7 +84,8 @@ def _token_bounds(stages: Iterable[tuple[int, int, int]], steps: int) -> tuple[i
 
 
 def _num_tokens(record: Result) -> int:
-    return round(record.tokens_per_second * record.seconds)
+    # The product of two large numbers is infinite.
+    return round(min(record.tokens_per_second * record.seconds, sys.maxsize))
 
 
 def _task_key(record: Result) -> tuple[Hashable, ...]:
