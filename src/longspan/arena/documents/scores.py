@@ -132,11 +132,10 @@ def _fit_baseline(
 
 def _load(task: type[OwnTexts]) -> dict[Split, tuple[Texts, np.ndarray]]:
     """Return texts and targets by split: classes, numbers, or which labels apply (bool)."""
-    described = task.description
-    rows = {name: (x.texts, x.targets) for name, x in load_splits(task.folder, described).items()}
-    if described.kind != "labels":
-        return rows
-    return {name: (x, label_matrix(y, len(described.classes))) for name, (x, y) in rows.items()}
+    splits, classes = load_splits(task.folder, task.description), len(task.description.classes)
+    if task.description.kind == "labels":
+        return {x: (y.texts, label_matrix(y.targets, classes)) for x, y in splits.items()}
+    return {x: (y.texts, y.targets) for x, y in splits.items()}
 
 
 def check_threshold(threshold: float) -> None:
