@@ -207,7 +207,8 @@ def register_source_file(part: str, path: Path, *, protocol: str | None = None) 
     """
     path = path.resolve()
     names = itertools.chain([part], (f"{part} {number}" for number in itertools.count(2)))
-    part = next(x for x in names if x not in _LOADED or _LOADED[x].path == path)
+    if protocol is None:  # names of protocols are unique
+        part = next(x for x in names if x not in _LOADED or _LOADED[x].path == path)
     _LOADED[part] = _LoadedFile(path, _read_file(path), protocol)
 
 
