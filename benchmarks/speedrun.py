@@ -3,9 +3,9 @@
     python benchmarks/speedrun.py
     python benchmarks/speedrun.py --record "a window of one key in the first layer"
 
-Rules and records: docs/speedrun.md. Each seed is trained from drawn weights in a new folder, one
-after another; time is that of the training steps, without evaluations. The exit code is 1 if a seed
-misses the target on validation or test. `--record` writes a record, which `python
+Rules and records: docs/speedrun.md. Each seed is trained from random initialization in a new
+folder, one after another; time is that of the training steps, without evaluations. The exit code is
+1 if a seed misses the target on validation or test. `--record` writes a record, which `python
 benchmarks/tables.py` adds to the page.
 """
 
@@ -66,7 +66,7 @@ def broken_rules(experiment: Experiment) -> list[str]:
         f"training.evaluate_every={training.evaluate_every}, expected {EVALUATE_EVERY}": (
             training.evaluate_every == EVALUATE_EVERY
         ),
-        f"a start from {config.start}, expected drawn weights": config.start is None,
+        f"a start from {config.start}, expected random initialization": config.start is None,
         f"a budget of {config.budget}, expected steps": config.budget.kind == "steps",
     }
     return [*differing, *(rule for rule, holds in checks.items() if not holds)]

@@ -82,6 +82,18 @@ def test_a_trained_tokenizer_serves_a_corpus(cli, tmp_path, folder):
     assert described["tokenizer"]["sha256"] == load_word_pieces(made).sha256
 
 
+def test_a_tokenizer_is_trained_on_the_training_texts_of_a_folder(cli, tmp_path):
+    """It read held-out texts too, so that their words were in its vocabulary."""
+    for split, text in (("train", "abc abc"), ("validation", "xyz xyz"), ("test", "uvw uvw")):
+        (tmp_path / "mine" / split).mkdir(parents=True)
+        (tmp_path / "mine" / split / "one.txt").write_text(text)
+    made = tmp_path / "made"
+    cli.done("data", "tokenizer", tmp_path / "mine", "--output", made, "--kind", "wordpiece")
+    vocabulary = "".join(AutoTokenizer.from_pretrained(made).get_vocab())
+    assert "abc" in vocabulary
+    assert not set("uvwxyz") & set(vocabulary)
+
+
 @pytest.mark.parametrize(
     ("arguments", "name", "metric"),
     [

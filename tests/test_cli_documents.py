@@ -6,6 +6,7 @@ import json
 import shlex
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from scipy import stats
@@ -15,6 +16,7 @@ from transformers import RobertaConfig, RobertaModel
 import tiny
 from longspan.arena.documents.metrics import METRICS
 from longspan.arena.documents.start import task_coverage
+from longspan.arena.documents.tfidf import fit_baseline
 from longspan.cli.documents import _load_rows, _rank, _short_labels, _verdict
 from longspan.results import DocumentRow, DocumentScores, load_results, load_side_records
 from own_files import BAD, GOOD, reviews, save_tokenizer, write_csv
@@ -244,12 +246,15 @@ def test_weights_of_classes_follow_their_numbers(cli, tmp_path, places):
     assert result.config.task.options["class_weights"] == "balanced"
 
 
-def test_ways_to_read_documents_are_rows_of_one_table(cli, tmp_path, places):
+def test_ways_to_read_documents_are_rows_of_one_table(cli, tmp_path, places, monkeypatch):
+    fits = Mock(wraps=fit_baseline)
+    monkeypatch.setattr("longspan.arena.documents.scores.fit_baseline", fits)
     rows = [(f"{text} " + "word " * 600, label) for text, label, _ in reviews(40)]
     path = write_csv(tmp_path / "long.csv", rows, HEADER[:2])
     model = flags("model", {"hidden_size": 16, "num_attention_heads": 2})
     command = ("finetune", "--data", path, "--compare", *flags("training", TRAINING), *model)
     out, _ = cli.done(*command, *places)
+    assert fits.call_count == 1
     shown = " ".join(out.split())
     ways = (
         *("local (length 640)", "local (length 512)", "local (length 512, truncation head_tail)"),

@@ -129,10 +129,10 @@ def test_other_layouts_vocabularies_and_classes_are_refused_with_every_reason(tr
         evaluate_elsewhere(record, paths, task="recall")
 
 
-def own_task(folder, name, targets, *, is_regression=False):
+def own_task(folder, name, targets, kind="class"):
     """Import texts with these targets as a task."""
     rows = [(f"text {n}", str(targets[n % len(targets)])) for n in range(40)]
-    request = TextsRequest(text="body", target="stars", kind="number" if is_regression else "class")
+    request = TextsRequest(text="body", target="stars", kind=kind)
     import_texts(folder / "cache", name, write_csv(folder / f"{name}.csv", rows), request)
     register_imports(folder / "cache")
     return build(name)
@@ -144,8 +144,8 @@ def test_other_names_of_classes_and_scales_of_numbers_are_refused(tmp_path):
         good = own_task(tmp_path, "good", ["neg", "pos"])
         same = own_task(tmp_path, "same", ["pos", "neg"])
         other = own_task(tmp_path, "other", ["0", "1"])
-        numbers = own_task(tmp_path, "numbers", range(5), is_regression=True)
-        larger = own_task(tmp_path, "larger", range(0, 50, 10), is_regression=True)
+        numbers = own_task(tmp_path, "numbers", range(5), "number")
+        larger = own_task(tmp_path, "larger", range(0, 50, 10), "number")
         assert find_refusals(good, same) == []
         assert find_refusals(numbers, numbers) == []
         (reason,) = find_refusals(good, other)
@@ -153,6 +153,9 @@ def test_other_names_of_classes_and_scales_of_numbers_are_refused(tmp_path):
         (reason,) = find_refusals(numbers, larger)
         assert "in training, those of the model" in reason
         assert "--test FILE" in reason
+        labels = own_task(tmp_path, "labels", ["neg", "pos", "neg|pos"], "labels")
+        (reason,) = find_refusals(good, labels)
+        assert reason == "its targets are several labels each, those of the model one class each"
 
 
 def test_other_vocabularies_are_refused():

@@ -13,6 +13,7 @@ import tiny
 import toy_heads
 from longspan.arena import RunChoices, RunPaths, finetune, get, pretrain, run
 from longspan.arena.one_run import finetuning_experiment, pretraining_experiment
+from longspan.arena.protocols.base import GENERIC
 from longspan.arena.run_state import differences
 from longspan.arena.saved_checkpoint import open_checkpoint
 from longspan.arena.start import find_checkpoint
@@ -123,7 +124,10 @@ def test_records_of_single_runs_pass_the_validation(trained, record, tmp_path):
     assert {**changed, **result.overrides} == result.overrides
     assert not [x for x in result.overrides if x.startswith("mechanism.")]
     words = ["longspan", "finetune", str(best(record)), LABELS, "--mechanism", "local"]
-    for command in commands_of([result, dataclasses.replace(result, seed=1)]):
+    # The folder of a checkpoint may have had other weights before.
+    commands = commands_of([result, dataclasses.replace(result, seed=1), result])
+    assert len(commands) == 2
+    for command in commands:
         assert shlex.split(command)[:6] == words
         assert "model.pooling=first" in shlex.split(command)
     (table,) = one_run.provenance(*build_leaderboards([result]))
@@ -358,6 +362,19 @@ def test_equal_weights_with_other_windows_are_other_runs(trained, record, tmp_pa
     assert windows == [3, 5]
     longer = RunChoices(changes={**SMALL, "training.steps": 4, "training.evaluate_every": 4})
     assert finetune(copy, LABELS, paths, choices=longer).overrides["training.evaluate_every"] == 4
+
+
+def test_changed_options_of_another_mechanism_are_another_recipe(
+    trained, record, tmp_path, monkeypatch
+):
+    """The run with the options of the earlier protocol was left, and a new one began."""
+    paths, choices = elsewhere(trained, tmp_path), RunChoices(mechanism="dilated", changes=SMALL)
+    finetune(record, LABELS, paths, choices=choices)
+    options = {"dilated": {"window": 5}}
+    changed = dataclasses.replace(get("finetune"), mechanism_options=options)
+    monkeypatch.setitem(GENERIC, "finetune", lambda: changed)
+    with pytest.raises(RunError, match=r"under an earlier recipe \(mechanism\.window"):
+        finetune(record, LABELS, paths, choices=choices)
 
 
 def test_changed_checkpoint_is_refused_on_resumption(trained, record, tmp_path):

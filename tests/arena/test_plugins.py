@@ -287,6 +287,16 @@ def test_failed_registration_of_a_kernel_is_undone(tmp_path):
     assert "mine" not in KERNELS.get(MECHANISMS["full"], {})
 
 
+def test_records_name_plugins_of_one_file_name(tmp_path, registries):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(f"# {folder}\n")
+        load_plugin(str(tmp_path / folder / "mine.py"))
+    files = source_files(get("smoke").experiment("listops", "local", 0))
+    hashes = [file_sha256(tmp_path / folder / "mine.py") for folder in ("a", "b")]
+    assert [files[x].sha256 for x in ("plug-in mine", "plug-in mine 2")] == hashes
+
+
 def test_records_name_the_files_of_plugins_and_protocols(tmp_path, registries):
     plugin, own = tmp_path / "mine.py", tmp_path / "own.toml"
     plugin.write_text(MECHANISM)

@@ -456,6 +456,18 @@ def test_record_is_run_again_and_scored_again(staged, paths, source):
     assert finish(scratch, paths).curve != result.curve
 
 
+def test_trial_is_run_again_from_its_start(staged, paths, source):
+    row = staged.row("toy_span", "local", 0)
+    trial = paths.for_trials()
+    result = run(row, opened(row, paths), trial)
+    path = trial.record_file(row)
+    scores = {**result.scores, "test": tiny.rescore(path, "test", paths)}
+    write_record(dataclasses.replace(result, scores=scores), path)
+    again = rerun(path, paths)
+    assert again.is_equal
+    assert again.after.start == result.start
+
+
 def test_failure_of_the_source_is_that_of_its_dependents(staged, paths, monkeypatch):
     """A failure is recorded with the reason, and void as soon as the source has a record."""
 
@@ -638,6 +650,44 @@ def test_protocol_file_names_starts(staged, tmp_path):
     ):
         with pytest.raises(OptionError, match=rf"tasks\.toy_labels.*{message}"):
             read_protocol(path, FILE.format(start=start).encode())
+
+
+RESTARTED = """
+base = "staged"
+
+[rows.first]
+start = { task = "toy_masked", row = "local", extend_positions = "tile" }
+[rows.first.tasks.toy_labels]
+[rows.first.tasks.toy_span]
+start = { row = "linear" }
+
+[rows.second]
+from = "first"
+covers = ["toy_labels", "toy_span"]
+start = { task = "toy_masked" }
+
+[rows.third]
+from = "first"
+[rows.third.tasks.toy_labels]
+start = { task = "toy_span" }
+"""
+
+
+def test_start_of_a_row_that_names_its_task_has_no_row_of_an_earlier_one(staged, tmp_path):
+    made = read_protocol(tmp_path / "mine.toml", RESTARTED.encode())
+    pairs = {(x.name, task): made.row(task, x.name, 0) for x in made.named_rows for task in x.tasks}
+    starts = {
+        x: (y.source.task, y.source.row_name, y.config.start.extend_positions)
+        for x, y in pairs.items()
+        if x[0] in ("first", "second", "third")
+    }
+    assert starts == {
+        ("first", "toy_labels"): (SOURCE, "local", "tile"),
+        ("first", "toy_span"): (SOURCE, "linear", "tile"),
+        ("second", "toy_labels"): (SOURCE, "full", None),
+        ("second", "toy_span"): (SOURCE, "full", None),
+        ("third", "toy_labels"): ("toy_span", "full", None),
+    }
 
 
 def test_protocols_are_compared_and_described_with_their_starts(staged, monkeypatch):

@@ -325,6 +325,15 @@ def test_every_named_suite_runs(name):
     assert len(record.measurements) == sum(map(len, suite.groups()))
 
 
+def test_repeated_values_are_measured_once():
+    once = Suite(name="x", mechanisms=("full", "local"), lengths=(64, 128))
+    twice = Suite(
+        name="x", mechanisms=("full", "local", "full"), lengths=(128, 64, 128),
+        works=("training",) * 2,
+    )  # fmt: skip
+    assert [*twice.groups()] == [*once.groups()]
+
+
 def test_changes_keep_the_rest_of_a_suite():
     suite = change_suite(SUITES["lra-speed"](), {"tokens": 64, "layers": 1, "runs": None})
     assert (suite.batch_size, suite.tokens, suite.sizes.layers, suite.runs) == (None, 64, 1, 3)

@@ -43,7 +43,7 @@ from longspan.report.sections import WITH_TABLES, section_tables
 from longspan.report.tables.leaderboard import LEGEND, leaderboard
 from longspan.report.tables.published import compare_figures, read_published
 from longspan.report.tables.steps_to_accuracy import goals
-from longspan.report.tables.table import REQUIRED, Column, Entry, make_table
+from longspan.report.tables.table import REQUIRED, Column, Entry, make_table, slug
 from longspan.results import Alarm, Slice, TrialRecord, Tuning
 
 
@@ -105,13 +105,19 @@ def values(table, i):
     return [entry.value for entry in table.rows[i]]
 
 
+def test_names_of_figures_keep_underscores_and_minus_signs():
+    """Figures of one leaderboard were written over those of another one."""
+    names = ("lra-small curves", "lra_small curves", "quick (scale = 1)", "quick (scale = -1)")
+    assert len(set(map(slug, names))) == len(names)
+
+
 def test_every_section_has_uniquely_named_tables():
     found = tables_of(None)
     assert len({table.name for table in found}) == len(found)
     for name in WITH_TABLES:
         assert tables_of(name), name
     for table in found:
-        assert re.fullmatch(r"[a-z0-9-]+", table.name)
+        assert re.fullmatch(r"[a-z0-9_-]+", table.name)
         assert all(len(line) == len(table.columns) for line in (*table.rows, *table.footer))
     with pytest.raises(UnknownNameError, match="did you mean slices"):
         tables_of("slice")

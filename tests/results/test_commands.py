@@ -12,7 +12,7 @@ from longspan.arena.experiment import replace_budget
 from longspan.attention import options_of
 from longspan.cli.parsing import parse_changes
 from longspan.config import parse_budget
-from longspan.results import TrialRecord, Tuning, load_results
+from longspan.results import TrialRecord, Tuning, load_result, load_results
 from longspan.results.commands import commands_of, run_command
 
 COMMITTED = Path(__file__).parents[2] / "results"
@@ -109,6 +109,16 @@ def test_seeds_of_a_task_share_a_line(template):
     )
     assert commands_of(runs[:1]) == [run_command(runs[0])]
     assert commands_of([]) == []
+
+
+@pytest.mark.parametrize("source", ["", "x", "/"])
+def test_source_that_is_no_path_of_a_run_ends_in_no_traceback(source):
+    path = next((COMMITTED / "xiong-small/aan_retrieval").glob("bigbird-*.json"))
+    record = load_result(path)
+    start = dataclasses.replace(record.start, source=source)
+    overrides = {**record.overrides, "training.steps": 5}
+    moved = dataclasses.replace(record, start=start, overrides=overrides)
+    assert "aan_retrieval.bigbird.training.steps=5" in run_command(moved)
 
 
 def test_commands_are_listed(cli, template, tmp_path):

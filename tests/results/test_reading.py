@@ -226,7 +226,7 @@ def test_every_field_is_required(tmp_path, kind):
     path = record.save(tmp_path)
     content = json.loads(path.read_text())
     for field in dataclasses.fields(kind):
-        # None where weights are drawn, or of no causal model; empty where one program trained it.
+        # None of random initialization, or of no causal model; empty where one program trained it.
         if field.name in ("start", "decoding_state", "earlier_code"):
             continue
         write_json(path, {k: v for k, v in content.items() if k != field.name})

@@ -249,6 +249,7 @@ PLANTED_ERRORS = {
     "altered speed": (
         put(lambda x: 1.01 * x + 0.1, "tokens_per_second"), "tokens_per_second", ERROR
     ),
+    "infinite speed": (put(1e308, "tokens_per_second"), "tokens_per_second", ERROR),
     "double speed": (put(lambda x: 2 * x, "tokens_per_second"), "tokens_per_second", ERROR),
     "more parameters": (put(1, "num_parameters"), "num_parameters", ERROR),
     "more parameters of full": (put(1, "full_num_parameters"), "full_num_parameters", ERROR),

@@ -243,11 +243,20 @@ def find_refusals(trained: Task, target: Task) -> list[str]:
     if target.input_features != trained.input_features:
         inputs = [_inputs(task) for task in (target, trained)]
         reasons.append(f"its inputs are {inputs[0]}, those of the model {inputs[1]}")
-    if target.num_classes != trained.num_classes:
+    kinds = [_kind_of_targets(task) for task in (target, trained)]
+    if kinds[0] != kinds[1]:
+        reasons.append(f"its targets are {kinds[0]}, those of the model {kinds[1]}")
+    elif target.num_classes != trained.num_classes:
         reasons.append(f"it has {target.num_classes} classes, the model {trained.num_classes}")
     elif reason := _other_classes(trained, target):
         reasons.append(reason)
     return reasons
+
+
+def _kind_of_targets(task: Task) -> str:
+    if task.is_regression:
+        return "numbers"
+    return "several labels each" if task.is_multi_label else "one class each"
 
 
 def _other_classes(trained: Task, target: Task) -> str | None:

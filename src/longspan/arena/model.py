@@ -249,10 +249,14 @@ def is_dense(config: RunConfig, task: Task) -> bool:
 
 def full_num_parameters(config: RunConfig, task: Task) -> int:
     """Count the parameters of the same model around the baseline mechanism."""
+    return num_parameters(with_baseline(config), task)
+
+
+def with_baseline(config: RunConfig) -> RunConfig:
+    """Return the configuration of the same model around the baseline mechanism."""
     baseline = MechanismConfig(name=BASELINE, options=options_of(BASELINE))
     # Stages and evaluations may change options that the baseline lacks, and no parameters.
     training = dataclasses.replace(config.training, stages=())
-    config = dataclasses.replace(
+    return dataclasses.replace(
         config, mechanism=baseline, training=training, evaluation=EvaluationConfig()
     )
-    return num_parameters(config, task)

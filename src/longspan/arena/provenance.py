@@ -8,6 +8,7 @@ import datetime
 import functools
 import importlib.metadata
 import inspect
+import itertools
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -199,11 +200,15 @@ def register_source_file(part: str, path: Path, *, protocol: str | None = None) 
     Call it where the file is loaded, in every process: the hash is of its content now.
 
     Args:
-        part: name of the part, such as "plug-in mine" or "protocol mine".
+        part: name of the part, such as "plug-in mine" or "protocol mine"; of further files with
+            this name "plug-in mine 2".
         path: file.
         protocol: protocol whose runs the file defines; None: it may define a part of any run.
     """
     path = path.resolve()
+    names = itertools.chain([part], (f"{part} {number}" for number in itertools.count(2)))
+    if protocol is None:  # names of protocols are unique
+        part = next(x for x in names if x not in _LOADED or _LOADED[x].path == path)
     _LOADED[part] = _LoadedFile(path, _read_file(path), protocol)
 
 

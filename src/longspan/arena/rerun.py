@@ -76,7 +76,7 @@ def rerun(record: Path, paths: RunPaths, callback: GridCallback | None = None) -
     if "test" not in before.scores:
         raise DataError(f"{record.name} has no score on test to compare; name a finished run")
     check_registered(record, before)
-    experiment = _experiment(before, record.absolute().parent.parent.parent)
+    experiment = _experiment(before, _runs_folder(record, before))
     task = build(before.task, before.config.task.options)
     task.open(paths.cache, paths.data, callback.on_build)
     if reason := data_mismatch(before, task.checksum, record):
@@ -88,6 +88,13 @@ def rerun(record: Path, paths: RunPaths, callback: GridCallback | None = None) -
     callback.on_run_end(after)
     callback.close_run(1)
     return compare(before, after)
+
+
+def _runs_folder(path: Path, record: Result) -> Path:
+    """Return the folder of runs that holds a record; those of trials are deeper than others."""
+    folders = path.absolute().parents
+    of_task = (x for x in folders if x.parts[-2:] == (record.protocol, record.task))
+    return next(of_task, folders[0]).parent.parent
 
 
 def _experiment(record: Result, runs: Path) -> Experiment:

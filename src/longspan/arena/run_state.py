@@ -333,10 +333,11 @@ def refuse_changed_recipe(experiment: Experiment, paths: RunPaths) -> None:
     # Combinations of a grid differ by design.
     if paths.is_trial or (paths.run_dir(experiment) / FILE).exists():
         return
-    overrides = to_json_types(experiment.overrides)
+    overrides, parts = to_json_types(experiment.overrides), _parts_of_start(experiment)
     runs = itertools.chain(_finished_runs(experiment, paths), _interrupted_runs(experiment, paths))
     for path, config, theirs in runs:
-        is_same = theirs == overrides and _of_start(config) == _of_start(experiment.config)
+        starts = [_select(x, parts) for x in (config, experiment.config)]
+        is_same = theirs == overrides and starts[0] == starts[1]
         differing = differences(config, experiment.config) if is_same else []
         if differing:
             raise RunError(
@@ -348,12 +349,20 @@ def refuse_changed_recipe(experiment: Experiment, paths: RunPaths) -> None:
 EarlierRun = tuple[Path, RunConfig, dict]  # path, configuration and overrides of a run
 
 
-def _of_start(config: RunConfig) -> dict[str, Any]:
-    """Return what a given checkpoint decides of a run that starts from it; empty without one."""
-    if config.start is None or config.start.checkpoint is None:
-        return {}
-    parts = ("start.", "model.", "mechanism.")
-    return {name: x for name, x in identity(config).items() if name.startswith(parts)}
+def _parts_of_start(experiment: Experiment) -> tuple[str, ...]:
+    """Return the parts that a given checkpoint decides of a run that starts from it."""
+    if experiment.checkpoint is None:
+        return ("start.checkpoint",)
+    from longspan.training.checkpoint_folder import read_config  # imports transformers
+
+    # Another mechanism than that of the checkpoint has the options of the protocol.
+    is_own = experiment.row_name in read_config(experiment.checkpoint).attention_names
+    return ("start.", "model.", *(["mechanism."] if is_own else []))
+
+
+def _select(config: RunConfig, parts: tuple[str, ...]) -> dict[str, Any]:
+    values = identity(config).items()
+    return {name: x for name, x in values if x is not None and name.startswith(parts)}
 
 
 def _finished_runs(experiment: Experiment, paths: RunPaths) -> Iterator[EarlierRun]:

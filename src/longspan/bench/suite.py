@@ -115,13 +115,13 @@ class Suite:
         return {} if name == IDENTITY else self.options(name, length)
 
     def groups(self) -> Iterator[list[Case]]:
-        """Yield the interleaved cases: those that differ in the mechanism alone."""
+        """Yield the interleaved cases, each once: those that differ in the mechanism alone."""
         shapes = itertools.product(self.precisions, self.scopes, self.works, sorted(self.lengths))
-        for precision, scope, work, length in shapes:
-            yield [self._case(x, scope, work, length, precision) for x in self.mechanisms]
+        for shape in dict.fromkeys(shapes):
+            yield [self._case(x, *shape) for x in dict.fromkeys(self.mechanisms)]
 
     def _case(
-        self, mechanism: str, scope: Scope, work: Pass, length: int, precision: Precision
+        self, mechanism: str, precision: Precision, scope: Scope, work: Pass, length: int
     ) -> Case:
         # A decoded token follows a prefix, at batch size 1.
         most = 1 if work == "decoding" else max(1, self.tokens // length)

@@ -579,10 +579,13 @@ def tokenizer(
     options: ReadingOptions,
     lowercase: bool = field("Ignore case.", default=False),
 ) -> None:
-    """Train a tokenizer on texts and save it as a Hugging Face tokenizer."""
-    from longspan.data.corpora.request import VOCAB_SIZE
+    """Train a tokenizer on texts and save it as a Hugging Face tokenizer.
+
+    Of one folder with splits, as `data import corpus` finds them, it reads those of train.
+    """
+    from longspan.data.corpora.request import VOCAB_SIZE, CorpusRequest
     from longspan.data.corpora.survey import read_documents
-    from longspan.data.sources.documents import CorpusSource
+    from longspan.data.own_splits import SPLITS, TRAIN
     from longspan.data.sources.text import ReadingReport
     from longspan.data.tokenizer_training import train_tokenizer
     from longspan.files import check_new_folder, new_folder
@@ -590,7 +593,8 @@ def tokenizer(
     check_new_folder(output)
     form = options.form()
     report = ReadingReport(skip_bad=form.skip_bad)
-    sources = [CorpusSource(path=x) for x in path]
+    _, every, _ = CorpusRequest(paths=tuple(path)).resolve()
+    sources = [source for source in every if source.split == SPLITS[TRAIN]]
     parts: Iterable[str] = (
         part for _, x in read_documents(sources, form, report) for part in x.parts
     )

@@ -59,7 +59,7 @@ def commands_of(records: Sequence[Result | Failure]) -> list[str]:
             changes, seeds = _changes(group[0]), {record.seed for record in group}
             commands.append(arena_command(group[0], group[0].row_name, seeds, changes))
         else:
-            commands += map(run_command, group)
+            commands += dict.fromkeys(map(run_command, group))
     return commands
 
 
@@ -97,7 +97,7 @@ def limit_to_run(record: Result | Failure, values: Mapping[str, Any]) -> dict[st
     limits = {"": f"{record.task}.{record.row_name}."}
     if isinstance(record, Result) and record.start is not None:
         # The folder of the run is part of the path of its checkpoint.
-        row = PurePath(record.start.source).parts[-2].rsplit("-", 2)[0]
+        row = PurePath(record.start.source).parent.name.rsplit("-", 2)[0]
         limits[f"{start.task}."] = f"{start.task}.{row}."
 
     def limited(name: str) -> str:

@@ -1,13 +1,14 @@
 """Rules across results: cost of each configuration, equal data, duplicates and copies."""
 
 import json
+import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from longspan.arena.experiment import hash_config
-from longspan.arena.model import forward_flops, full_num_parameters, model_config
+from longspan.arena.model import forward_flops, model_config, num_parameters, with_baseline
 from longspan.arena.record import attended_pairs
 from longspan.arena.stages import stages_of
 from longspan.config import RunConfig, flatten, replace_fields
@@ -24,12 +25,13 @@ Rule = Callable[[Files], Iterable[Finding]]
 def check_costs(files: Files) -> Iterator[Finding]:
     """Compute sizes, parameters, FLOPs and token counts again from the configuration."""
     computed: dict[str, dict[str, Any]] = {}
+    baselines: dict[str, int] = {}
     for file in files:
         record, config = file.record, file.record.effective_config
         config = replace_fields(config, {"mechanism.backend": "auto"})
         try:
             key = hash_config(config)
-            expected = computed.get(key) or _derived_values(config)
+            expected = computed.get(key) or _derived_values(config, baselines)
         except LongspanError:
             # The rule for recipes names what is invalid.
             continue
@@ -44,8 +46,12 @@ def check_costs(files: Files) -> Iterator[Finding]:
             yield file.finding("tokens_per_second", actual, f"{least:,} to {most:,}")
 
 
-def _derived_values(config: RunConfig) -> dict[str, Any]:
+def _derived_values(config: RunConfig, baselines: dict[str, int]) -> dict[str, Any]:
+    """Compute the values of a configuration; `baselines` keeps the parameters of `full` by hash."""
     task = build(config.task.name, config.task.options)
+    baseline = with_baseline(config)
+    if (key := hash_config(baseline)) not in baselines:
+        baselines[key] = num_parameters(baseline, task)
     with torch.device("meta"):
         model = task.head(model_config(config, task))
     record = {
@@ -53,7 +59,7 @@ def _derived_values(config: RunConfig) -> dict[str, Any]:
         "chance": task.chance,
         "selected_on": "test" if task.validation_is_test else "validation",
         "num_parameters": model.num_parameters(only_trainable=True),
-        "full_num_parameters": full_num_parameters(config, task),
+        "full_num_parameters": baselines[key],
         "flops": forward_flops(config, task),
         "attended_pairs": attended_pairs(model, task.length),
     }
@@ -78,7 +84,8 @@ def _token_bounds(stages: Iterable[tuple[int, int, int]], steps: int) -> tuple[i
 
 
 def _num_tokens(record: Result) -> int:
-    return round(record.tokens_per_second * record.seconds)
+    # The product of two large numbers is infinite.
+    return round(min(record.tokens_per_second * record.seconds, sys.maxsize))
 
 
 def _task_key(record: Result) -> tuple[Hashable, ...]:

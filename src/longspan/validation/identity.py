@@ -39,7 +39,6 @@ def _check_recipe(file: RecordFile) -> Iterator[Finding]:
     """Compare the configuration with the protocol's recipe and the overrides."""
     record = file.record
     try:
-        check_name(record.task, get(record.protocol).tasks, f"task of protocol {record.protocol!r}")
         check_name(record.mechanism, MECHANISMS, "mechanism")
         experiment = _requested_experiment(record)
     except LongspanError as error:

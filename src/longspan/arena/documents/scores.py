@@ -1,6 +1,7 @@
 """Scores of a run on documents beside TF-IDF and the most frequent class, in one record."""
 
 import datetime
+import functools
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -18,7 +19,7 @@ from longspan.arena.documents.metrics import (
     one_hot,
     predict_targets,
 )
-from longspan.arena.documents.tfidf import fit_baseline
+from longspan.arena.documents.tfidf import Texts, fit_baseline
 from longspan.arena.finished_run import FinishedRun, load_run
 from longspan.arena.paths import RunPaths
 from longspan.arena.predict import compute_logits
@@ -76,12 +77,12 @@ def score_documents(
     if not isinstance(task, OwnTexts):
         raise OptionError(f"{record} was trained on {task.info.name}, which is no import of texts")
     kind = cast(Kind, task.description.kind)
-    splits = load_splits(task.folder, task.description)
-    targets = {name: _read_targets(x.targets, task) for name, x in splits.items()}
+    targets = {name: x for name, (_, x) in _load(type(task)).items()}
     metrics = choose_metrics(metric, kind)
     scored = _Scored(targets[split], kind, task.description.classes, metrics, threshold)
-    scores, texts = predict_split(run, split), {x: y.texts for x, y in splits.items()}
-    strength, baseline_scores, seconds = _fit_baseline(task, texts, targets, split, scored)
+    scores, weights = predict_split(run, split), task.options.class_weights
+    baseline = _fit_baseline(type(task), weights, split, metrics[0], threshold)
+    strength, baseline_scores, seconds = baseline
     rows = [
         _row(run.result.row_name, _options(run), scores, run.result.seconds, scored),
         _row(_TFIDF, {"C": strength}, baseline_scores, seconds, scored),
@@ -94,7 +95,7 @@ def score_documents(
         rows_sha256=task.description.rows_sha256,
         covered_documents=coverage.documents,
         covered_tokens=coverage.tokens,
-        class_weights=task.options.class_weights,
+        class_weights=weights,
         threshold=threshold,
         rows=rows,
         **_sign_test(scores, baseline_scores, scored),
@@ -104,33 +105,37 @@ def score_documents(
     return result
 
 
+@functools.lru_cache(maxsize=1)
 def _fit_baseline(
-    task: OwnTexts,
-    texts: dict[Split, list[tuple[str, ...]]],
-    targets: dict[Any, np.ndarray],
-    split: Split,
-    scored: _Scored,
+    task: type[OwnTexts], weights: str, split: Split, metric: str, threshold: float
 ) -> tuple[float, np.ndarray, float]:
-    """Fit TF-IDF, selected on validation by the main metric; see `fit_baseline`."""
-    name, weights = scored.metrics[0], task.options.class_weights
+    """Fit TF-IDF, selected on validation by a metric, once for all runs on the same documents.
+
+    See `fit_baseline`.
+    """
+    rows, described = _load(task), task.description
+    kind = cast(Kind, described.kind)
 
     def value(y: np.ndarray, p: np.ndarray) -> float:
-        return METRICS[name].signed(compute_metric(name, y, p, scored.kind, scored.threshold))
+        return METRICS[metric].signed(compute_metric(metric, y, p, kind, threshold))
 
     return fit_baseline(
-        (texts["train"], targets["train"]),
-        (texts["validation"], targets["validation"]),
-        texts[split],
+        rows["train"],
+        rows["validation"],
+        rows[split][0],
         value,
-        num_classes=task.num_classes,
-        has_words=task.description.has_words,
+        num_classes=max(1, len(described.classes)),
+        has_words=described.has_words,
         class_weight=None if weights == "none" else weights,
     )
 
 
-def _read_targets(targets: np.ndarray, task: OwnTexts) -> np.ndarray:
-    """Return classes, (N,), which labels apply, (N, C) bool, or numbers, (N,)."""
-    return label_matrix(targets, task.num_classes) if task.is_multi_label else targets
+def _load(task: type[OwnTexts]) -> dict[Split, tuple[Texts, np.ndarray]]:
+    """Return texts and targets by split: classes, numbers, or which labels apply (bool)."""
+    splits, classes = load_splits(task.folder, task.description), len(task.description.classes)
+    if task.description.kind == "labels":
+        return {x: (y.texts, label_matrix(y.targets, classes)) for x, y in splits.items()}
+    return {x: (y.texts, y.targets) for x, y in splits.items()}
 
 
 def check_threshold(threshold: float) -> None:

@@ -17,6 +17,7 @@ task = { length = 256 }            # without changes: tasks = ["novels"]; covers
 
 [rows.shorter-stage]
 from = "short-stage"               # earlier row whose tasks and changes it has; its own come later
+                                   # (a start with a task replaces the whole start)
 training = { steps = 100 }
 
 [rows.local-from-short]
@@ -32,7 +33,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, get_type_hints
 
-from longspan.arena.protocols.rows import NamedRow
+from longspan.arena.protocols.rows import NamedRow, merge_changes
 from longspan.arena.protocols.starts import OF_RUN, PREFIX, START_TASK
 from longspan.arena.protocols.toml_tables import (
     check_fields,
@@ -107,18 +108,18 @@ def _read_row(
     covered = covered or list(limited or (start.tasks if start else tasks))
     own = _changes(table, mechanism, covered)
     task_changes = {
-        task: {field: x for field, x in changes.items() if field not in own}
+        task: {k: x for k, x in merge_changes(changes, own).items() if k not in own}
         for task, changes in (start.task_changes if start else {}).items()
     }
     for task, changes in limited.items():
         with naming(f"tasks.{task}"):
             check_fields(check_table(changes), _PARTS, "field of a row on a task")
-            earlier_changes = task_changes.get(task, {})
-            task_changes[task] = {**earlier_changes, **_changes(changes, mechanism, [task])}
+            new = _changes(changes, mechanism, [task])
+            task_changes[task] = merge_changes(task_changes.get(task, {}), new)
     return NamedRow(
         name=name,
         tasks=tuple(covered),
-        changes={**(start.changes if start else {}), **own},
+        changes=merge_changes(start.changes if start else {}, own),
         source=table.get("source", start.source if start else file),
         mechanism=mechanism,
         kind=_kind(table, start),

@@ -41,7 +41,7 @@ class NamedRow:
 
     def changes_on(self, task: str) -> dict[str, Any]:
         """Return the fields that the row changes on a task, by dotted name."""
-        return {**self.changes, **self.task_changes.get(task, {})}
+        return merge_changes(self.changes, self.task_changes.get(task, {}))
 
     def settings_on(self, task: str) -> dict[str, Any]:
         """Return what the row changes on a task, with its budget as text."""
@@ -51,6 +51,13 @@ class NamedRow:
     def budget_setting(self) -> dict[str, str]:
         """Budget as text under its name; empty without one."""
         return {} if self.budget is None else {"budget": str(self.budget)}
+
+
+def merge_changes(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changes of which the later apply; a start that names its task is a whole one."""
+    if "start.task" in later:
+        earlier = {name: x for name, x in earlier.items() if not name.startswith("start.")}
+    return {**earlier, **later}
 
 
 def refuse_fixed(row: NamedRow, task: str, changes: Mapping[str, Any]) -> None:

@@ -168,5 +168,5 @@ def _with_direction(column: Column, metric: Metric | None) -> Column:
 
 
 def slug(name: str) -> str:
-    """Return a name in lower case letters, digits and dashes."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    """Return a name in lower case letters, digits, underscores and dashes, minus signs too."""
+    return re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-")
