@@ -25,7 +25,7 @@ DIGESTS = {
     "diagnostic": "57880466f62b7051",
     "documents": "b2bed0f6a019b9ca",
     "documents-small": "3732ef7967a53697",
-    "long-short-char": "9075287316aab2ed",
+    "long-short-char": "20a491ddc815fc7b",
     "longformer-char": "04c2f293ce26c672",
     "lra-converged": "9094f04da682ad0b",
     "lra-paper": "475e026108e99544",
