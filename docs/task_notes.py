@@ -118,8 +118,8 @@ NOTES = {
         known_issues=(
             "The release holds `pathfinder128` twice; the outer copy is reported unlearnable "
             f"({link_issues(LRA, 38)}) and is rejected here.",
-            f"Settings for 256 x 256 were never published ({link_issues(LRA, 56)}, "
-            f"{link_issues(MEGA, 15)}).",
+            "For 256 x 256 the release has images, the repository a configuration, but the paper "
+            f"has no score ({link_issues(LRA, 56)}, {link_issues(MEGA, 15)}).",
         ),
     ),
     "arxiv_summarization": Notes(

@@ -17,7 +17,8 @@ product. A slot is real if one of its rows is.
 
 Differences from the paper: memories hold keys and values of each head, and f_c applies to those;
 the paper compresses the states they are projected from (for the mean it is the same). Most used
-means: largest weight, in content attention, from the last segment that had the row in M.
+means: in each group and head the row of largest weight, in content attention, from the last segment
+that had it in M (the paper preserves the most used of all rows that leave).
 """
 
 import dataclasses

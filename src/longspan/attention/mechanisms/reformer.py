@@ -100,7 +100,7 @@ class ReformerAttention(Attention):
                 2 max_length / chunk.
             scale: "root": S = u.k / sqrt D (reformer-pytorch); "none": u.k (Trax, transformers).
             dedupe: whether each pair counts once, whatever N_ij (the paper's - log N).
-            same_bucket: whether queries attend only within their bucket (equation 2).
+            same_bucket: whether queries attend only within their bucket (equation 4).
             wrap: whether the first chunk looks back at the last one of the previous round.
             grid: multiple of `chunk` to which the row is padded before it is divided (transformers:
                 the least common multiple of its chunk lengths). The first chunk then looks back at

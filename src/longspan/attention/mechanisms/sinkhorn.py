@@ -8,7 +8,8 @@ A query attends to its own block and to one block of the sorted sequence in one 
 real tokens; an offset of a sorted block is a key where sum_J S_IJ m_Ju > 1e-19, in every dtype.
 Blocks without a real token take no part, so padding changes nothing; the grid begins at position 0.
 Scores (`sorting`) from the means y, z of the real queries and keys of a block: "attention", R_IJ =
-relu(y_I . z_J / sqrt D); "linear" and "mlp", R_I = P(z_I), learned for each head.
+relu(y_I . z_J / sqrt D), of public code; "linear" and "mlp", R_I = P(z_I), learned by head, of the
+paper, which takes sums.
 
 The cost is T b + T^2 / b: T^1.5 with the default block of about sqrt(max_length), T^2 in the limit
 with a fixed block. Zero iterations are a softmax over rows.
