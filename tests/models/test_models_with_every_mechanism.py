@@ -33,6 +33,21 @@ def test_model_trains_and_ignores_padding(small, name, pooling):
     assert not torch.allclose(model(changed, mask).logits[0], out.logits[0])
 
 
+@pytest.mark.parametrize("name", [x for x in MECHANISMS if x not in WITH_GLOBAL_TOKENS])
+def test_layers_without_global_tokens_train_as_ever_beside_others(small, name):
+    """A layer before any with global tokens computes what it does without a mask of them."""
+    options = [{}, {"window": 1}]
+    config = small(attention=[name, "local"], attention_options=options, position="none")
+    model, ids = LongspanModel(config).double(), torch.randint(1, 50, (2, 19))
+    is_global = torch.zeros(2, 19, dtype=torch.bool)
+    is_global[:, 4] = True
+    found, plain = (
+        model(ids, global_attention_mask=x, output_hidden_states=True) for x in (is_global, None)
+    )
+    torch.testing.assert_close(found.hidden_states[1], plain.hidden_states[1])
+    assert not torch.allclose(found.last_hidden_state, plain.last_hidden_state)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "has_unused_parameters"),
     [

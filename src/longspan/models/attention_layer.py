@@ -225,12 +225,10 @@ class SelfAttention(ProjectedAttention):
         self._check_cache(cache)
         tokens, gate = self._project(x, context.mask)
         heads = self._to_heads(tokens, cache, context.rotary.get(self.rotary_base))
-        inputs = Inputs(
-            *heads,
-            mask=context.mask,
-            global_mask=context.global_mask,
-            layer_input=self._layer_input(x),
-        )
+        inputs = Inputs(*heads, mask=context.mask, layer_input=self._layer_input(x))
+        # Layers whose mechanism has no global tokens attend as ever, if other layers have them.
+        if self.mechanism.traits.global_tokens or not self.config.supports_global_tokens:
+            inputs = inputs._replace(global_mask=context.global_mask)
         state, groups = None, None if cache is None else cache.groups
         if groups is None and self.mechanism.traits.anchored:
             groups = context.groups
@@ -296,7 +294,7 @@ class SelfAttention(ProjectedAttention):
             x.k,
             x.mask,
             v=x.v,
-            global_mask=context.global_mask if self.mechanism.traits.global_tokens else None,
+            global_mask=x.global_mask,
             layer_input=x.layer_input,
             **added,
         )
@@ -309,8 +307,6 @@ class SelfAttention(ProjectedAttention):
             mask, key_mask, query_mask = None, mask, self.context_parallel.local_shard(mask)
         q, added = add_positions(self.positions, context.relative, x.q)
         traits = self.mechanism.traits
-        # Layers whose mechanism has no global tokens attend as ever, if other layers have them.
-        takes_global = traits.global_tokens or not self.config.supports_global_tokens
         return self.mechanism(
             q,
             k,
@@ -318,7 +314,7 @@ class SelfAttention(ProjectedAttention):
             mask,
             key_mask=key_mask,
             query_mask=query_mask,
-            global_mask=x.global_mask if takes_global else None,
+            global_mask=x.global_mask,
             layer_input=x.layer_input,
             shared=context.shared if traits.shares_parameter else None,
             **added,
