@@ -114,9 +114,11 @@ def test_scores_of_texts_are_those_that_tables_print(mechanism, words):
 
 
 def test_table_of_blocks_is_that_of_the_records():
-    found, by_time, by_memory, sizes = {}, {}, {}, {}
+    found, by_time, by_memory, sizes, slower = {}, {}, {}, {}, {}
     for x in load_results([RESULTS / "xiong-small" / "long_documents"]):
-        if x.config.budget.kind == "steps":
+        if "training.learning_rate" in x.overrides:
+            slower[x.row_name] = f"{x.score():.2f}"
+        elif x.config.budget.kind == "steps":
             found.setdefault(x.row_name, {})[x.seed] = x.score()
         elif x.seed == 1:
             scores = by_memory if x.config.budget.kind == "memory" else by_time
@@ -157,6 +159,10 @@ def test_table_of_blocks_is_that_of_the_records():
     new = {x: found[f"{x}-from-scratch"][1] for x in ("blockwise", "disjoint")}
     costs = [f"{found[x][1] - new[x]:.1f}" for x in new]
     assert "`blockwise` has {blockwise:.2f} and `disjoint` {disjoint:.2f}".format(**new) in PROSE
+    scratch = {x: f"{found[f'{x}-from-scratch'][1]:.2f}" for x in ("local", "full")}
+    assert slower.keys() == {"full-from-scratch"}
+    words = "`local` has {local}. `full` has {full}, and {slower} at half the rate"
+    assert words.format(**scratch, slower=slower["full-from-scratch"]) in PROSE
     gap = f"{new['disjoint'] - new['blockwise']:.1f}"
     assert f"{costs[0]} and {costs[1]}, and overlap gives {gap} in place of {gains[1]}" in PROSE
 
