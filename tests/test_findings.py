@@ -314,6 +314,16 @@ def test_tables_of_pairs_are_those_of_the_records(import_script):
     assert len({row for row, pairs, _ in solved if pairs == 8}) == 7
     assert solved["full", 32, 1e-3] == [True] * 3
     assert solved["full", 32, 3e-3] == [False] * 3
+    many = {row: x for (row, pairs, rate), x in scores.items() if (pairs, rate) == (32, 1e-3)}
+    low, *_, high = (f"{100 * x:.0f}" for x in sorted(many.pop("performer")))
+    least = min(many.pop("full"))
+    others = max(max(x) for x in many.values())
+    assert len(many) == 5
+    assert least > others
+    assert (
+        f"`performer` has {low} to {high} %, and the five others at most {100 * others:.1f} %"
+        in PROSE
+    )
     for row, pairs in (("linear", 4), ("linear", 8), ("linear", 16), ("delta", 4), ("delta", 8)):
         assert all(map(operator.lt, scores[row, pairs, 1e-3], scores[row, pairs, 3e-3]))
     assert max(scores["delta", 16, 3e-3]) < 0.02
