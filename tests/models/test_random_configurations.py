@@ -8,7 +8,7 @@ import torch
 
 from longspan.attention import MECHANISMS
 from longspan.errors import OptionError, UnknownNameError
-from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForMaskedLM
+from longspan.models import LongspanForCausalLM, LongspanForMaskedLM
 
 T = 24
 # Values that a field has in a quarter of the configurations, one of them.
@@ -36,14 +36,8 @@ FIELDS = {
     "adaptive_cutoffs": [[7]],
 }
 
-SIZES = {
-    **{"vocab_size": 23, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12},
-    **{"max_position_embeddings": 36, "initializer_range": 0.3},
-    **{"hidden_dropout_prob": 0.0, "attention_dropout": 0.0},
-}
 
-
-def draw_model(seed):
+def draw_model(seed, small):
     """Return a model whose random fields fit one another."""
     draw = random.Random(seed)
     while True:
@@ -63,7 +57,7 @@ def draw_model(seed):
             fields |= {x: fields[x][0] for x in ("attention", "attention_options")}
         cls = LongspanForCausalLM if causal else LongspanForMaskedLM
         try:
-            return cls(LongspanConfig(**fields, **SIZES)).double().eval()
+            return cls(small(**fields)).double().eval()
         except (OptionError, UnknownNameError):
             continue
 
@@ -74,10 +68,10 @@ configurations = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def case(seed):
+def case(seed, small):
     """Return a model and inputs of three rows, some of their tokens global."""
-    model = draw_model(seed)
-    config, inputs = model.config, {"input_ids": torch.randint(1, 23, (3, T))}
+    model = draw_model(seed, small)
+    config, inputs = model.config, {"input_ids": torch.randint(1, 50, (3, T))}
     if config.type_vocab_size:
         inputs["token_type_ids"] = torch.randint(0, 2, (3, T))
     if config.supports_global_tokens and config.default_global_tokens == "none" and seed % 4:
@@ -115,9 +109,8 @@ def test_documents_of_a_row_equal_documents_alone(case):
     model, inputs = case
     ends = (0, 7, 8, 20, T)
     row = take(inputs, 0)
-    row["position_ids"] = torch.cat([torch.arange(y - x) for x, y in itertools.pairwise(ends)])[
-        None
-    ]
+    places = [torch.arange(end - start) for start, end in itertools.pairwise(ends)]
+    row["position_ids"] = torch.cat(places)[None]
     found = model(**row).logits[0]
     for start, end in itertools.pairwise(ends):
         expected = model(**take(inputs, 0, slice(start, end))).logits[0]

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,8 +13,8 @@ from longspan.models.cache import LongspanCache, OutputWithCache, takes_past_key
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.language import LanguageModel, LongspanGenerationMixin, make_narrow
 from longspan.models.heads.losses import IGNORED, Items, label_loss, mean_loss
-from longspan.models.inputs import TextInputs, TokenIds, TokenMask
-from longspan.models.packing import document_starts, has_documents
+from longspan.models.inputs import TokenIds, TokenMask
+from longspan.models.packing import document_starts
 from longspan.shapes import Float, Int
 
 
@@ -101,11 +101,10 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
         `labels` are the input ids, and -100 where nothing is predicted; they are shifted here, so
         that the last token has no loss. `shift_labels` are the tokens after each position instead;
         see `NextTokens`. Padding and other documents of a row predict nothing, so that the first
-        token behind them has no loss.
-        `logits_to_keep` is the number of last positions with logits; 0: all. With labels an
-        adaptive softmax computes their losses, and no logits without `return_logits`.
-        `num_items_in_batch` is the number of predicted tokens of all parts of a batch; see
-        `Head.finish`.
+        token behind them has no loss. `logits_to_keep` is the number of last positions with logits;
+        0: all. With labels an adaptive softmax computes their losses, and no logits without
+        `return_logits`. `num_items_in_batch` is the number of predicted tokens of all parts of a
+        batch; see `Head.finish`.
 
         Returns:
             See `CausalOutput`.
@@ -127,8 +126,9 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
         )
         states = self.narrow(decoded.last_hidden_state[:, -logits_to_keep:])
         if labels is not None and shift_labels is None:
-            texts = TextInputs(input_ids, attention_mask, None, token_type_ids, position_ids)
-            shift_labels = _shift(labels, texts._replace(inputs_embeds=inputs_embeds))
+            if attention_mask is None and position_ids is not None:
+                labels = labels.masked_fill(document_starts(position_ids), IGNORED)
+            shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
         if shift_labels is not None and attention_mask is not None:
             real = attention_mask[:, -shift_labels.shape[1] :].bool()
             shift_labels = shift_labels.masked_fill(~real, IGNORED)
@@ -155,13 +155,6 @@ class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
             return logits, mean_loss(losses.sum(), labels), losses
         logits = self.lm_head(states)
         return logits, label_loss(logits, labels), None
-
-
-def _shift(labels: Tensor, texts: TextInputs) -> Tensor:
-    """Return the token after each position, and -100 where a row or one of its documents ends."""
-    if has_documents(texts):
-        labels = labels.masked_fill(document_starts(cast(Tensor, texts.position_ids)), IGNORED)
-    return F.pad(labels[:, 1:], (0, 1), value=IGNORED)
 
 
 HEAD = LongspanForCausalLM
